@@ -1,0 +1,6 @@
+# ISA-specific sources of runtime/cpu are named *_avx2.c and *_avx512.c and chosen at run time.
+file(GLOB avx2 CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/cpu/*_avx2.c)
+file(GLOB avx512 CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/cpu/*_avx512.c)
+set_source_files_properties(${avx2} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c;-O3")
+set_source_files_properties(${avx512} PROPERTIES COMPILE_OPTIONS
+  "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-O3")

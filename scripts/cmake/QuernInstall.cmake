@@ -1,0 +1,2 @@
+include(GNUInstallDirs)
+install(TARGETS quern RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
