@@ -34,8 +34,8 @@ typedef struct qn_dtype {
     const char *name;      /* as in file names and messages: "q4_K"; NULL: no such type */
     uint16_t block_values; /* values per block */
     uint16_t block_bytes;  /* bytes per block */
-    /* Reference decode of n values (a multiple of block_values) from `blocks` (any alignment), bit for bit the
-     * values that ggml's reference gives. NULL: a type quern does not compute with. */
+    /* Reference decode of n values (a multiple of block_values) from `blocks` (any alignment), bit for bit
+     * the values that ggml's reference gives. NULL: a type quern does not compute with. */
     void (*decode)(const void *blocks, float *out, int64_t n);
 } qn_dtype;
 
