@@ -1,0 +1,141 @@
+/* quern.h: the public interface of libquern.
+ *
+ * Every function that can fail returns 0 on success and -1 on failure, with one line in `err` (never NULL).
+ * The library never prints, never exits and installs no signal handler. Objects are independent; one object
+ * must not be used by two threads at once, except that quern_model is read-only after loading and may serve
+ * many sessions in many threads. Free a model after its sessions. */
+#ifndef QUERN_H
+#define QUERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define QUERN_API __attribute__((visibility("default")))
+
+typedef struct quern_error {
+    char text[1024];
+} quern_error;
+
+typedef struct quern_model quern_model;
+typedef struct quern_session quern_session;
+typedef struct quern_sampler quern_sampler;
+
+QUERN_API const char *quern_version(void);
+
+/* Progress and warnings; may be NULL. `level`: 0 error-free notice shown by default, 1 detail (-v). */
+typedef void (*quern_log_fn)(void *user, int level, const char *line);
+
+typedef struct quern_model_params {
+    const char *config_dir; /* replaces the embedded model configs; NULL: embedded */
+    int n_ctx;              /* context the model's choices are resolved for; 0: min(trained, 4096) */
+    quern_log_fn log;
+    void *log_user;
+} quern_model_params;
+
+/* Loads a GGUF file (weights stay in the file's map). params may be NULL. */
+QUERN_API int quern_model_load(quern_model **out, const char *path, const quern_model_params *params,
+                               quern_error *err);
+QUERN_API void quern_model_free(quern_model *m);
+QUERN_API int quern_model_n_vocab(const quern_model *m);
+QUERN_API int quern_model_n_ctx(const quern_model *m);       /* of the run */
+QUERN_API int quern_model_n_ctx_train(const quern_model *m); /* 0: unknown */
+QUERN_API bool quern_model_has_tokenizer(const quern_model *m);
+
+/* Text to ids: *ids is malloc'ed. */
+QUERN_API int quern_tokenize(const quern_model *m, const char *text, size_t len, bool add_special, bool parse_special,
+                             int32_t **ids, size_t *n, quern_error *err);
+/* Ids to bytes: *text is malloc'ed, NUL-terminated beyond *len. special: include control tokens' text. */
+QUERN_API int quern_detokenize(const quern_model *m, const int32_t *ids, size_t n, bool special, char **text,
+                               size_t *len, quern_error *err);
+QUERN_API bool quern_is_end_token(const quern_model *m, int32_t id);
+
+typedef enum quern_backend { QUERN_BACKEND_AUTO, QUERN_BACKEND_CPU, QUERN_BACKEND_CUDA } quern_backend;
+
+typedef struct quern_session_params {
+    quern_backend backend;
+    int device;
+    int n_ubatch;  /* 0: 512 */
+    int n_threads; /* 0: all CPUs */
+    bool exact;    /* CPU reference arithmetic: f32 throughout */
+} quern_session_params;
+
+/* A session owns KV caches for n_ctx positions. params may be NULL. */
+QUERN_API int quern_session_new(quern_session **out, const quern_model *m, const quern_session_params *params,
+                                quern_error *err);
+QUERN_API void quern_session_free(quern_session *s);
+QUERN_API const char *quern_session_backend(const quern_session *s); /* "cpu", "cuda" */
+QUERN_API int quern_session_length(const quern_session *s);          /* tokens held */
+
+/* Appends n tokens (chunked inside). all_logits: logits of every one are kept, else only the last's. More than
+ * the context holds is an error and appends nothing. */
+QUERN_API int quern_session_append(quern_session *s, const int32_t *tokens, size_t n, bool all_logits,
+                                   quern_error *err);
+/* Logits [n_vocab] after token i of the last append (i < 0: counted from its end). NULL: not kept. */
+QUERN_API const float *quern_session_logits(const quern_session *s, int i);
+/* Keeps the first n tokens and forgets the rest. */
+QUERN_API int quern_session_truncate(quern_session *s, int n, quern_error *err);
+
+typedef struct quern_sampler_params {
+    float temperature;    /* 0: greedy, lowest id on ties */
+    int top_k;            /* 0: off */
+    float top_p;          /* 1: off */
+    float min_p;          /* 0: off */
+    float repeat_penalty; /* 1: off */
+    int repeat_last_n;    /* window of the penalty; 0: off, -1: whole context */
+    uint64_t seed;
+} quern_sampler_params;
+
+/* llama.cpp's defaults: 0.8, 40, 0.95, 0.05, 1.0, 64, seed 0. */
+QUERN_API quern_sampler_params quern_sampler_defaults(void);
+/* Out-of-range values are an error. */
+QUERN_API int quern_sampler_new(quern_sampler **out, const quern_sampler_params *params, quern_error *err);
+QUERN_API void quern_sampler_free(quern_sampler *s);
+/* Chooses from logits [n_vocab]: penalties over `history` (all tokens so far, the last is newest), top-k, top-p,
+ * min-p, temperature, then a draw with a counter-based generator keyed by (seed, n_history): equal logits,
+ * history and seed give an equal token on any backend. NaN in the logits is an error. */
+QUERN_API int quern_sample(quern_sampler *s, const float *logits, int n_vocab, const int32_t *history, size_t n_history,
+                           int32_t *token, quern_error *err);
+
+typedef enum quern_stop {
+    QUERN_STOP_END,    /* an end token */
+    QUERN_STOP_STRING, /* a stop string */
+    QUERN_STOP_LENGTH, /* n_predict or the context's end */
+    QUERN_STOP_ABORT,  /* the callback asked to stop */
+} quern_stop;
+
+typedef struct quern_generate_params {
+    int n_predict;             /* -1: until an end token or the context's end */
+    const char *const *stop;   /* stop strings */
+    size_t n_stop;
+    bool ignore_end;           /* end tokens are never sampled */
+    const int32_t *extra_end;  /* further end tokens */
+    size_t n_extra_end;
+    /* Valid UTF-8 pieces as they become certain (len may be 0: a token whose text is held back). token: the id
+     * just sampled. Return false to stop. May be NULL. */
+    bool (*on_text)(void *user, const char *text, size_t len, int32_t token);
+    void *user;
+} quern_generate_params;
+
+typedef struct quern_generate_result {
+    quern_stop stop;
+    size_t n_generated;  /* tokens sampled, end token included */
+    int32_t *tokens;     /* malloc'ed, n_generated */
+    char *text;          /* malloc'ed, NUL-terminated */
+    size_t text_len;
+    double decode_seconds;
+} quern_generate_result;
+
+/* Generates after what the session holds (at least one token, with its logits kept). */
+QUERN_API int quern_generate(quern_session *s, quern_sampler *sampler, const quern_generate_params *params,
+                             quern_generate_result *result, quern_error *err);
+QUERN_API void quern_generate_result_free(quern_generate_result *r);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
