@@ -1,0 +1,12 @@
+# House rules that a script can check; the format only where clang-format is installed.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(check_style Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_style.py)
+add_test(NAME style-self-test COMMAND ${check_style} --self-test)
+add_test(NAME style-rules COMMAND ${check_style} ${CMAKE_SOURCE_DIR})
+set(style_tests style-self-test style-rules)
+find_program(CLANG_FORMAT clang-format)
+if(CLANG_FORMAT)
+  add_test(NAME style-format COMMAND ${check_style} ${CMAKE_SOURCE_DIR} --format ${CLANG_FORMAT})
+  list(APPEND style_tests style-format)
+endif()
+set_tests_properties(${style_tests} PROPERTIES LABELS style TIMEOUT 60)
