@@ -22,7 +22,13 @@ typedef enum qn_op_id {
     QN_OP_COUNT,
 } qn_op_id;
 
-typedef enum qn_field_kind { QN_FIELD_INT, QN_FIELD_FLOAT, QN_FIELD_BOOL, QN_FIELD_ENUM, QN_FIELD_DTYPE } qn_field_kind;
+typedef enum qn_field_kind {
+    QN_FIELD_INT,
+    QN_FIELD_FLOAT,
+    QN_FIELD_BOOL,
+    QN_FIELD_ENUM,
+    QN_FIELD_DTYPE
+} qn_field_kind;
 
 typedef struct qn_field {
     const char *name;
@@ -55,8 +61,8 @@ typedef struct qn_spec_norm {
 } qn_spec_norm;
 
 /* Up to three products of one input, side by side: y_s = act(clamp(scale_s * (W_s x) + b_s)) / div, then
- * * out_scale, soft-capped; then out = base + y where `residual`. in: 0 x, 1 base. out: 0 (may be base's view).
- * w: of segment s: 3s W, 3s+1 b, 3s+2 scale; 9: div [n_out]. */
+ * * out_scale, soft-capped; then out = base + y where `residual`. in: 0 x, 1 base. out: 0 (may be base's
+ * view). w: of segment s: 3s W, 3s+1 b, 3s+2 scale; 9: div [n_out]. */
 typedef struct qn_spec_linear {
     int32_t n_in, n_out, n_seg;
     int32_t seg_out[3], seg_dtype[3], seg_bias[3], seg_scale[3];
@@ -73,9 +79,10 @@ typedef struct qn_spec_glu {
     float sparsity_std; /* > 0: g = relu(g - (mean + sparsity_std * std)), std with n - 1 */
 } qn_spec_glu;
 
-/* Finishes q, k, v of a row: QK norm, RoPE, temperature; writes q back, k and v into the KV cache at the row's
- * position. in: 0 q [n_head * k_dim] (in place), 1 k, 2 v (absent where has_kv is 0: a layer that reads
- * another's cache). v_from_k: v is the raw k. w: 0 q norm, 1 k norm weights. table: freq. kv: cache written. */
+/* Finishes q, k, v of a row: QK norm, RoPE, temperature; writes q back, k and v into the KV cache at the
+ * row's position. in: 0 q [n_head * k_dim] (in place), 1 k, 2 v (absent where has_kv is 0: a layer that reads
+ * another's cache). v_from_k: v is the raw k. w: 0 q norm, 1 k norm weights. table: freq. kv: cache written.
+ */
 typedef struct qn_spec_rope_kv {
     int32_t n_head, n_head_kv, k_dim, v_dim, has_kv, v_from_k;
     int32_t qk_norm, q_has_norm, k_has_norm, q_has_w, k_has_w, qk_width, qk_order, qk_weight;
@@ -91,7 +98,8 @@ typedef struct qn_spec_attention {
     float scale, softcap, alibi_max_bias;
 } qn_spec_attention;
 
-/* out = in0 * s0 + in1 * s1, s from 1-element tensors w0, w1 where present, else from a, b. in: 0, 1 (optional). */
+/* out = in0 * s0 + in1 * s1, s from 1-element tensors w0, w1 where present, else from a, b. in: 0, 1
+ * (optional). */
 typedef struct qn_spec_mix {
     int32_t n, has_in1;
     float a, b;
@@ -125,7 +133,11 @@ extern const qn_op qn_ops[QN_OP_COUNT];
 const qn_op *qn_op_find(const char *name);
 
 /* Names of the enumerations the specialisation fields use (value 0 first, NULL-terminated). */
-extern const char *const qn_names_norm[], *const qn_names_act[], *const qn_names_rope[], *const qn_names_qk_width[],
-    *const qn_names_qk_order[], *const qn_names_qk_weight[];
+extern const char *const qn_names_norm[];
+extern const char *const qn_names_act[];
+extern const char *const qn_names_rope[];
+extern const char *const qn_names_qk_width[];
+extern const char *const qn_names_qk_order[];
+extern const char *const qn_names_qk_weight[];
 
 #endif

@@ -35,7 +35,8 @@ typedef struct qn_view {
 typedef struct qn_kv_cache {
     int layer; /* owning layer */
     int n_head_kv, k_dim, v_dim;
-    int window; /* > 0: only the last `window` positions are ever read: a ring of window + ubatch rows serves */
+    int window; /* > 0: only the last `window` positions are ever read: a ring of window + ubatch rows serves
+                 */
 } qn_kv_cache;
 
 typedef struct qn_step {
@@ -69,7 +70,8 @@ typedef struct qn_plans {
     qn_arena arena;
 } qn_plans;
 
-/* Builds both plans. The model must outlive them. What the ops cannot serve is an error that names layer and choice. */
+/* Builds both plans. The model must outlive them. What the ops cannot serve is an error that names layer and
+ * choice. */
 int qn_plans_build(qn_plans **out, const qn_model *model, qn_err *err);
 void qn_plans_free(qn_plans *p);
 

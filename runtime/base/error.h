@@ -14,7 +14,8 @@ typedef struct qn_err {
     char text[QN_ERR_MAX];
 } qn_err;
 
-/* Writes a printf-style message (cut to fit; control bytes of file-supplied text become '?') and returns -1. */
+/* Writes a printf-style message (cut to fit; control bytes of file-supplied text become '?') and returns -1.
+ */
 int qn_fail(qn_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts "prefix: " in front of the message already there; returns -1. */

@@ -47,8 +47,8 @@ QUERN_API int quern_model_n_ctx_train(const quern_model *m); /* 0: unknown */
 QUERN_API bool quern_model_has_tokenizer(const quern_model *m);
 
 /* Text to ids: *ids is malloc'ed. */
-QUERN_API int quern_tokenize(const quern_model *m, const char *text, size_t len, bool add_special, bool parse_special,
-                             int32_t **ids, size_t *n, quern_error *err);
+QUERN_API int quern_tokenize(const quern_model *m, const char *text, size_t len, bool add_special,
+                             bool parse_special, int32_t **ids, size_t *n, quern_error *err);
 /* Ids to bytes: *text is malloc'ed, NUL-terminated beyond *len. special: include control tokens' text. */
 QUERN_API int quern_detokenize(const quern_model *m, const int32_t *ids, size_t n, bool special, char **text,
                                size_t *len, quern_error *err);
@@ -71,8 +71,8 @@ QUERN_API void quern_session_free(quern_session *s);
 QUERN_API const char *quern_session_backend(const quern_session *s); /* "cpu", "cuda" */
 QUERN_API int quern_session_length(const quern_session *s);          /* tokens held */
 
-/* Appends n tokens (chunked inside). all_logits: logits of every one are kept, else only the last's. More than
- * the context holds is an error and appends nothing. */
+/* Appends n tokens (chunked inside). all_logits: logits of every one are kept, else only the last's. More
+ * than the context holds is an error and appends nothing. */
 QUERN_API int quern_session_append(quern_session *s, const int32_t *tokens, size_t n, bool all_logits,
                                    quern_error *err);
 /* Logits [n_vocab] after token i of the last append (i < 0: counted from its end). NULL: not kept. */
@@ -95,11 +95,11 @@ QUERN_API quern_sampler_params quern_sampler_defaults(void);
 /* Out-of-range values are an error. */
 QUERN_API int quern_sampler_new(quern_sampler **out, const quern_sampler_params *params, quern_error *err);
 QUERN_API void quern_sampler_free(quern_sampler *s);
-/* Chooses from logits [n_vocab]: penalties over `history` (all tokens so far, the last is newest), top-k, top-p,
- * min-p, temperature, then a draw with a counter-based generator keyed by (seed, n_history): equal logits,
- * history and seed give an equal token on any backend. NaN in the logits is an error. */
-QUERN_API int quern_sample(quern_sampler *s, const float *logits, int n_vocab, const int32_t *history, size_t n_history,
-                           int32_t *token, quern_error *err);
+/* Chooses from logits [n_vocab]: penalties over `history` (all tokens so far, the last is newest), top-k,
+ * top-p, min-p, temperature, then a draw with a counter-based generator keyed by (seed, n_history): equal
+ * logits, history and seed give an equal token on any backend. NaN in the logits is an error. */
+QUERN_API int quern_sample(quern_sampler *s, const float *logits, int n_vocab, const int32_t *history,
+                           size_t n_history, int32_t *token, quern_error *err);
 
 typedef enum quern_stop {
     QUERN_STOP_END,    /* an end token */
@@ -109,23 +109,23 @@ typedef enum quern_stop {
 } quern_stop;
 
 typedef struct quern_generate_params {
-    int n_predict;             /* -1: until an end token or the context's end */
-    const char *const *stop;   /* stop strings */
+    int n_predict;           /* -1: until an end token or the context's end */
+    const char *const *stop; /* stop strings */
     size_t n_stop;
-    bool ignore_end;           /* end tokens are never sampled */
-    const int32_t *extra_end;  /* further end tokens */
+    bool ignore_end;          /* end tokens are never sampled */
+    const int32_t *extra_end; /* further end tokens */
     size_t n_extra_end;
-    /* Valid UTF-8 pieces as they become certain (len may be 0: a token whose text is held back). token: the id
-     * just sampled. Return false to stop. May be NULL. */
+    /* Valid UTF-8 pieces as they become certain (len may be 0: a token whose text is held back). token: the
+     * id just sampled. Return false to stop. May be NULL. */
     bool (*on_text)(void *user, const char *text, size_t len, int32_t token);
     void *user;
 } quern_generate_params;
 
 typedef struct quern_generate_result {
     quern_stop stop;
-    size_t n_generated;  /* tokens sampled, end token included */
-    int32_t *tokens;     /* malloc'ed, n_generated */
-    char *text;          /* malloc'ed, NUL-terminated */
+    size_t n_generated; /* tokens sampled, end token included */
+    int32_t *tokens;    /* malloc'ed, n_generated */
+    char *text;         /* malloc'ed, NUL-terminated */
     size_t text_len;
     double decode_seconds;
 } quern_generate_result;

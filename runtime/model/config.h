@@ -16,7 +16,12 @@ typedef enum qn_need { QN_NEED_NO, QN_NEED_YES, QN_NEED_OPTIONAL } qn_need;
 typedef enum qn_fused { QN_FUSED_AUTO, QN_FUSED_YES, QN_FUSED_NO } qn_fused;
 typedef enum qn_tied { QN_TIED_AUTO, QN_TIED_ALWAYS, QN_TIED_NEVER } qn_tied;
 typedef enum qn_rope_factors { QN_FACTORS_NONE, QN_FACTORS_FREQS, QN_FACTORS_LONGROPE } qn_rope_factors;
-typedef enum qn_rope_scaling { QN_SCALING_FILE, QN_SCALING_NONE, QN_SCALING_LINEAR, QN_SCALING_YARN } qn_rope_scaling;
+typedef enum qn_rope_scaling {
+    QN_SCALING_FILE,
+    QN_SCALING_NONE,
+    QN_SCALING_LINEAR,
+    QN_SCALING_YARN
+} qn_rope_scaling;
 
 /* One layer's leaves, evaluated. Tensor names are bases ("attn_q"): ".weight", ".bias", ".scale" and the
  * "blk.N." prefix are added when binding; NULL: `none`. Model-level leaves are read from layer 0's. */
@@ -32,16 +37,16 @@ typedef struct qn_layer_cfg {
         const char *per_layer_tensor, *per_layer_proj, *per_layer_norm;
     } embedding;
     struct {
-        int kind;           /* qn_norm_kind */
-        int weight, bias;   /* qn_need */
+        int kind;         /* qn_norm_kind */
+        int weight, bias; /* qn_need */
         double eps;
     } norm;
     struct {
         int kind; /* qn_attn_kind */
         const char *norm, *post_norm, *sub_norm, *q, *k, *v, *qkv, *out;
         int n_head, n_head_kv, head_dim, value_dim;
-        int fused;                       /* qn_fused */
-        int bias, out_bias, v_from_k;    /* qn_need: v_from_k optional = where attn v is absent */
+        int fused;                    /* qn_fused */
+        int bias, out_bias, v_from_k; /* qn_need: v_from_k optional = where attn v is absent */
         struct {
             int kind, width, order, weight;
             const char *q, *k;
@@ -98,19 +103,21 @@ const char *qn_config_name(const qn_config *c);
 /* i-th architecture the config serves; NULL past the end. */
 const char *qn_config_arch(const qn_config *c, int i);
 
-/* The config that serves `arch`, from `dir` (or embedded where NULL). No such: an error that lists what there is. */
+/* The config that serves `arch`, from `dir` (or embedded where NULL). No such: an error that lists what there
+ * is. */
 int qn_config_find(qn_config **out, const char *arch, const char *dir, qn_err *err);
 
-/* Evaluates all leaves for layer `il` of file `g`, n_ctx the run's context. *kind: the pattern's kind or "". */
-int qn_config_resolve(const qn_config *c, const qn_gguf *g, int il, int n_ctx, qn_layer_cfg *out, const char **kind,
-                      qn_err *err);
+/* Evaluates all leaves for layer `il` of file `g`, n_ctx the run's context. *kind: the pattern's kind or "".
+ */
+int qn_config_resolve(const qn_config *c, const qn_gguf *g, int il, int n_ctx, qn_layer_cfg *out,
+                      const char **kind, qn_err *err);
 
 /* Rows of the schema, for documentation and `check`: NULL past the end. */
 typedef struct qn_schema_row {
-    const char *path;          /* "attention.qk_norm.order" */
-    const char *type;          /* "name", "int", "float", "bool", "need", or "a | b | c" for an enumeration */
-    const char *default_text;  /* as it would stand in YAML; NULL: required */
-    const char *doc;           /* one sentence */
+    const char *path;         /* "attention.qk_norm.order" */
+    const char *type;         /* "name", "int", "float", "bool", "need", or "a | b | c" for an enumeration */
+    const char *default_text; /* as it would stand in YAML; NULL: required */
+    const char *doc;          /* one sentence */
 } qn_schema_row;
 const qn_schema_row *qn_schema(int i);
 

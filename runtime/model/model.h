@@ -2,7 +2,8 @@
  *
  * The config (YAML, docs/model-configs.md) says what an architecture is; the file gives numbers and tensors.
  * qn_model_load resolves one against the other, layer by layer, so that nothing after it asks what the
- * architecture is called. Values here are what the file and config say; nothing is a default of quern's own. */
+ * architecture is called. Values here are what the file and config say; nothing is a default of quern's own.
+ */
 #ifndef QN_MODEL_MODEL_H
 #define QN_MODEL_MODEL_H
 
@@ -18,13 +19,15 @@ typedef enum qn_norm_kind { QN_NORM_NONE, QN_NORM_RMS, QN_NORM_LAYER } qn_norm_k
 typedef enum qn_attn_kind { QN_ATTN_STANDARD, QN_ATTN_LATENT, QN_ATTN_MATRIX, QN_ATTN_NONE } qn_attn_kind;
 typedef enum qn_qk_width { QN_QK_HEAD, QN_QK_FULL } qn_qk_width;
 typedef enum qn_qk_order { QN_QK_BEFORE_ROPE, QN_QK_AFTER_ROPE } qn_qk_order;
-/* Weight of a QK norm: one per channel of a head shared by all heads | one per head and channel | one per head. */
+/* Weight of a QK norm: one per channel of a head shared by all heads | one per head and channel | one per
+ * head. */
 typedef enum qn_qk_weight { QN_QKW_CHANNEL, QN_QKW_HEAD_CHANNEL, QN_QKW_PER_HEAD } qn_qk_weight;
 typedef enum qn_rope_style { QN_ROPE_NONE, QN_ROPE_NEOX, QN_ROPE_INTERLEAVED } qn_rope_style;
 typedef enum qn_ffn_kind { QN_FFN_GATED, QN_FFN_PLAIN, QN_FFN_NONE } qn_ffn_kind;
 typedef enum qn_act { QN_ACT_NONE, QN_ACT_SILU, QN_ACT_GELU, QN_ACT_RELU, QN_ACT_RELU2, QN_ACT_XIELU } qn_act;
 
-/* Normalisation of the residual stream or a branch. kind NONE: absent. w, b: [n] f32, NULL where it has none. */
+/* Normalisation of the residual stream or a branch. kind NONE: absent. w, b: [n] f32, NULL where it has none.
+ */
 typedef struct qn_norm {
     qn_norm_kind kind;
     float eps;
@@ -37,9 +40,9 @@ typedef struct qn_linear {
     const qn_tensor *w, *b, *scale;
 } qn_linear;
 
-/* Rotary embedding of one layer: pair i of the first n_rot dimensions turns by position * freq[i]; cos and sin
- * are multiplied by mscale. Everything that scales frequencies (base, linear, YaRN, factors, NTK) is inside
- * freq, computed once at load. */
+/* Rotary embedding of one layer: pair i of the first n_rot dimensions turns by position * freq[i]; cos and
+ * sin are multiplied by mscale. Everything that scales frequencies (base, linear, YaRN, factors, NTK) is
+ * inside freq, computed once at load. */
 typedef struct qn_rope {
     qn_rope_style style;
     int n_rot;         /* even, <= head_dim; a QN_ROPE_NONE layer has 0 */
@@ -50,9 +53,9 @@ typedef struct qn_rope {
 typedef struct qn_attn {
     qn_attn_kind kind;
     int n_head, n_head_kv;
-    int k_dim, v_dim; /* of one head */
-    qn_norm norm;     /* of the branch's input */
-    qn_norm sub_norm; /* of the heads' concatenated result, before `out`: [n_head * v_dim] */
+    int k_dim, v_dim;  /* of one head */
+    qn_norm norm;      /* of the branch's input */
+    qn_norm sub_norm;  /* of the heads' concatenated result, before `out`: [n_head * v_dim] */
     qn_norm post_norm; /* of the branch's output, before the residual sum: [n_embd] */
     qn_linear q, k, v; /* w all NULL where qkv.w is set */
     qn_linear qkv;     /* fused: rows in order all q, all k, all v */
@@ -83,11 +86,11 @@ typedef struct qn_ffn {
     qn_ffn_kind kind;
     qn_act act;
     int n_ff;
-    qn_norm norm;        /* NONE with input_shared false: the raw stream */
-    bool input_shared;   /* input is the attention branch's normed input */
-    qn_norm sub_norm;    /* [n_ff], before down */
-    qn_norm post_norm;   /* [n_embd] */
-    qn_linear gate, up;  /* gate.w NULL where plain, or where `up` is fused (2 * n_ff rows, gate first) */
+    qn_norm norm;       /* NONE with input_shared false: the raw stream */
+    bool input_shared;  /* input is the attention branch's normed input */
+    qn_norm sub_norm;   /* [n_ff], before down */
+    qn_norm post_norm;  /* [n_embd] */
+    qn_linear gate, up; /* gate.w NULL where plain, or where `up` is fused (2 * n_ff rows, gate first) */
     bool fused;
     qn_linear down;
     const qn_tensor *act_div; /* [n_ff] f32 the activation is divided by; NULL: none */
@@ -111,16 +114,17 @@ typedef struct qn_altup {
 } qn_altup;
 
 typedef struct qn_layer {
-    int file_index;  /* N of "blk.N." */
-    int pass;        /* of a looped stack, from 0 */
+    int file_index;   /* N of "blk.N." */
+    int pass;         /* of a looped stack, from 0 */
     const char *kind; /* name of the pattern's kind, "" where there is no pattern */
-    bool skip;       /* the layer leaves the stream untouched */
+    bool skip;        /* the layer leaves the stream untouched */
     qn_attn attn;
     qn_ffn ffn;
-    bool parallel;         /* x + attn(x) + ffn(x); else one after the other */
-    float residual_scale;  /* of each branch's output */
+    bool parallel;              /* x + attn(x) + ffn(x); else one after the other */
+    float residual_scale;       /* of each branch's output */
     const qn_tensor *out_scale; /* [1] f32 multiplied into the layer's output; NULL: none */
-    const qn_tensor *embed_skip; /* [1] f32: x += embed_skip * (normed embedding) after the layer; NULL: none */
+    const qn_tensor
+        *embed_skip; /* [1] f32: x += embed_skip * (normed embedding) after the layer; NULL: none */
     qn_ple ple;
     qn_altup altup;
     bool loop_norm_after; /* the output norm is applied after this layer (between passes of a looped stack) */
@@ -161,8 +165,8 @@ typedef struct qn_model {
 } qn_model;
 
 typedef struct qn_model_opts {
-    const char *config_dir; /* replaces the embedded model_configs; NULL: embedded */
-    int n_ctx;              /* 0: min(n_ctx_train, 4096) (4096 where the file does not say) */
+    const char *config_dir;     /* replaces the embedded model_configs; NULL: embedded */
+    int n_ctx;                  /* 0: min(n_ctx_train, 4096) (4096 where the file does not say) */
     bool allow_no_vocab_tensor; /* vocabulary-only files: skip weights (info, tokenize) */
 } qn_model_opts;
 
