@@ -41,6 +41,7 @@ typedef struct qn_kv {
     uint64_t count;       /* elements of an array; 1 otherwise */
     const uint8_t *raw;   /* value bytes, little-endian, unaligned; of strings: the u64 length first */
     uint64_t raw_bytes;
+    const uint64_t *at; /* of string arrays: where in `raw` each element begins; NULL for the rest */
 } qn_kv;
 
 typedef struct qn_tensor {
@@ -55,7 +56,10 @@ typedef struct qn_tensor {
 
 typedef struct qn_gguf qn_gguf;
 
-/* Opens `path` and, where it is the first of a split model, its siblings. B01-B07 of the bug cases. */
+/* Opens `path` and, where it is the first of a split model (NAME-00001-of-0000N.gguf), its siblings. The keys
+ * are those of the first file. A file that is cut, damaged, of another format or version, or a later part of
+ * a split is refused with the reason. The files must not shrink while they are open (that would be a SIGBUS).
+ */
 int qn_gguf_open(qn_gguf **out, const char *path, qn_err *err);
 /* The same from memory (fuzzing, tests): `data` must outlive the result; `name` is for messages. */
 int qn_gguf_open_memory(qn_gguf **out, const void *data, size_t size, const char *name, qn_err *err);
@@ -74,11 +78,12 @@ const qn_kv *qn_gguf_find(const qn_gguf *g, const char *key);
 const qn_tensor *qn_gguf_find_tensor(const qn_gguf *g, const char *name);
 
 /* Element i of a scalar (i = 0) or an array. false where i is out of range or the type does not convert:
- * any integer or bool type to i64 (u64 above INT64_MAX does not convert); any number to f64; string to str. */
+ * any integer or bool type to i64 (u64 above INT64_MAX does not convert); any number to f64; string to str.
+ */
 bool qn_kv_i64(const qn_kv *kv, uint64_t i, int64_t *out);
 bool qn_kv_f64(const qn_kv *kv, uint64_t i, double *out);
 bool qn_kv_bool(const qn_kv *kv, uint64_t i, bool *out);
-/* Strings of arrays are found in O(1) after the first call on that array (an index made at open). */
+/* Strings of arrays are found in O(1), by the index made at open. */
 bool qn_kv_str(const qn_kv *kv, uint64_t i, qn_str *out);
 
 const char *qn_kv_type_name(qn_kv_type t); /* "u32", "str", ...; "?" for none */
