@@ -16,6 +16,6 @@ if(QUERN_CLANG_TIDY AND QUERN_XARGS)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/lint_files.txt "${lint_text}\n")
   add_custom_target(lint
     COMMAND ${QUERN_XARGS} -a ${CMAKE_CURRENT_BINARY_DIR}/lint_files.txt -n 4 -P 2
-            ${QUERN_CLANG_TIDY} --quiet --warnings-as-errors=* -p ${CMAKE_CURRENT_BINARY_DIR}
+            ${QUERN_CLANG_TIDY} --quiet -p ${CMAKE_CURRENT_BINARY_DIR}
     VERBATIM USES_TERMINAL)
 endif()
