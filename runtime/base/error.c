@@ -27,19 +27,17 @@ int qn_fail(qn_err *err, const char *fmt, ...)
 
 int qn_fail_prefix(qn_err *err, const char *fmt, ...)
 {
-    char head[QN_ERR_MAX];
-    char tail[QN_ERR_MAX];
+    char head[QN_ERR_MAX / 2];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(head, sizeof head, fmt, ap);
     va_end(ap);
-    memcpy(tail, err->text, sizeof tail);
-    size_t n = strnlen(head, sizeof head - 1);
-    if (n > QN_ERR_MAX / 2) {
-        n = QN_ERR_MAX / 2;
-    }
-    head[n] = '\0';
     make_printable(head);
-    snprintf(err->text, sizeof err->text, "%s: %.*s", head, (int)(QN_ERR_MAX - n - 3), tail);
+    size_t n = strnlen(head, sizeof head);
+    size_t kept = strnlen(err->text, sizeof err->text - n - 3);
+    memmove(err->text + n + 2, err->text, kept);
+    memcpy(err->text, head, n);
+    memcpy(err->text + n, ": ", 2);
+    err->text[n + 2 + kept] = '\0';
     return -1;
 }

@@ -102,6 +102,9 @@ static int by_begin(const void *a, const void *b)
 
 static int check_overlap(const qn_gguf *g, const qn_gguf_file *f, extent *e, uint64_t n, qn_err *err)
 {
+    if (n < 2) {
+        return 0;
+    }
     qsort(e, (size_t)n, sizeof *e, by_begin);
     for (uint64_t i = 1; i < n; i++) {
         if (e[i].begin < e[i - 1].end) {
