@@ -10,7 +10,7 @@ enum { QN_EXIT_OK = 0, QN_EXIT_ERROR = 1, QN_EXIT_USAGE = 2, QN_EXIT_INTERRUPT =
 
 typedef struct qn_command {
     const char *name;
-    int (*run)(int argc, char **argv); /* argv[0] is "quern <name>"; returns the exit status */
+    int (*run)(int argc, char **argv); /* argv[0] is the name; returns the exit status */
     const char *summary;               /* one line of `quern --help` */
     const char *group;                 /* heading there: "Generate", "Look inside", "Text", "Measure" */
 } qn_command;

@@ -1,4 +1,88 @@
-int main(void)
+/* main.c: the table of commands and what happens before one of them is chosen. */
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/opts.h"
+
+const qn_command qn_commands[] = {
+    {0},
+};
+
+static const qn_command *find(const char *name)
 {
-    return 0;
+    for (const qn_command *c = qn_commands; c->name != NULL; c++) {
+        if (strcmp(c->name, name) == 0) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static int unknown(const char *name)
+{
+    const char *names[sizeof qn_commands / sizeof *qn_commands] = {0};
+    size_t n = 0;
+    for (const qn_command *c = qn_commands; c->name != NULL; c++) {
+        names[n++] = c->name;
+    }
+    const char *near = qn_nearest(name, names, n);
+    if (near != NULL) {
+        qn_cli_error("unknown command '%s' (did you mean '%s'?); see 'quern --help'", name, near);
+    } else {
+        qn_cli_error("unknown command '%s'; see 'quern --help'", name);
+    }
+    return QN_EXIT_USAGE;
+}
+
+static void help(FILE *f)
+{
+    fputs("quern runs a language model from a GGUF file.\n\nUsage: quern COMMAND ...\n", f);
+    for (const qn_command *first = qn_commands; first->name != NULL; first++) {
+        if (first != qn_commands && strcmp(first[-1].group, first->group) == 0) {
+            continue; /* the table keeps groups together */
+        }
+        fprintf(f, "\n%s:\n", first->group);
+        for (const qn_command *c = first; c->name != NULL && strcmp(c->group, first->group) == 0; c++) {
+            fprintf(f, "  %-12s %s\n", c->name, c->summary);
+        }
+    }
+    fputs("\n'quern COMMAND --help' or 'quern help COMMAND' shows a command's options; 'quern --version' the "
+          "version.\n",
+          f);
+}
+
+static int run(const qn_command *c, int argc, char **argv)
+{
+    int rc = c->run(argc, argv);
+    if (fflush(stdout) != 0 && rc == QN_EXIT_OK) {
+        rc = qn_cli_error("cannot write to stdout");
+    }
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        help(stderr);
+        return QN_EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        puts("quern " QUERN_VERSION);
+        return QN_EXIT_OK;
+    }
+    bool is_help = strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
+    if (is_help && argc < 3) {
+        help(stdout);
+        return QN_EXIT_OK;
+    }
+    const qn_command *c = find(is_help ? argv[2] : name);
+    if (c == NULL) {
+        return unknown(is_help ? argv[2] : name);
+    }
+    if (is_help) {
+        char *args[] = {argv[2], "--help", NULL};
+        return run(c, 2, args);
+    }
+    return run(c, argc - 1, argv + 1);
 }

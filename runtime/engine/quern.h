@@ -31,10 +31,13 @@ QUERN_API const char *quern_version(void);
 typedef void (*quern_log_fn)(void *user, int level, const char *line);
 
 typedef struct quern_model_params {
-    const char *config_dir; /* replaces the embedded model configs; NULL: embedded */
+    const char *config_dir; /* replaces the embedded model configs, and the tokenizers' where it has a folder
+                             * `tokenizers`; NULL: embedded */
     int n_ctx;              /* context the model's choices are resolved for; 0: min(trained, 4096) */
     quern_log_fn log;
     void *log_user;
+    const int32_t *end_tokens; /* replaces the list of tokens that end a generation; NULL: as the file says */
+    size_t n_end_tokens;
 } quern_model_params;
 
 /* Loads a GGUF file (weights stay in the file's map). params may be NULL. */
@@ -64,12 +67,15 @@ typedef struct quern_session_params {
     bool exact;    /* CPU reference arithmetic: f32 throughout */
 } quern_session_params;
 
-/* A session owns KV caches for n_ctx positions. params may be NULL. */
+/* A session owns KV caches for the model's n_ctx positions. What does not fit in memory is an error that says
+ * how much does; where the model's n_ctx was the default, the session takes less instead and logs it. params
+ * may be NULL. */
 QUERN_API int quern_session_new(quern_session **out, const quern_model *m, const quern_session_params *params,
                                 quern_error *err);
 QUERN_API void quern_session_free(quern_session *s);
 QUERN_API const char *quern_session_backend(const quern_session *s); /* "cpu", "cuda" */
 QUERN_API int quern_session_length(const quern_session *s);          /* tokens held */
+QUERN_API int quern_session_n_ctx(const quern_session *s);           /* tokens it can hold */
 
 /* Appends n tokens (chunked inside). all_logits: logits of every one are kept, else only the last's. More
  * than the context holds is an error and appends nothing. */
@@ -77,7 +83,8 @@ QUERN_API int quern_session_append(quern_session *s, const int32_t *tokens, size
                                    quern_error *err);
 /* Logits [n_vocab] after token i of the last append (i < 0: counted from its end). NULL: not kept. */
 QUERN_API const float *quern_session_logits(const quern_session *s, int i);
-/* Keeps the first n tokens and forgets the rest. */
+/* Keeps the first n tokens and forgets the rest; no logits are kept unless n is the length already. Tokens
+ * are processed again where a windowed layer has lost what position n needs. */
 QUERN_API int quern_session_truncate(quern_session *s, int n, quern_error *err);
 
 typedef struct quern_sampler_params {
@@ -127,10 +134,12 @@ typedef struct quern_generate_result {
     int32_t *tokens;    /* malloc'ed, n_generated */
     char *text;         /* malloc'ed, NUL-terminated */
     size_t text_len;
-    double decode_seconds;
+    double decode_seconds; /* sampling and the n_generated - 1 decode steps */
 } quern_generate_result;
 
-/* Generates after what the session holds (at least one token, with its logits kept). */
+/* Generates after what the session holds (at least one token, with its logits kept), until prompt and answer
+ * fill the context. The session then holds the answer but for the last token sampled. Text is what the
+ * callback got: valid UTF-8, without end tokens, control tokens and stop string. */
 QUERN_API int quern_generate(quern_session *s, quern_sampler *sampler, const quern_generate_params *params,
                              quern_generate_result *result, quern_error *err);
 QUERN_API void quern_generate_result_free(quern_generate_result *r);

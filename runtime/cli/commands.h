@@ -1,0 +1,16 @@
+/* commands.h: entry points of the command files, for the table in commands.c. */
+#ifndef QN_CLI_COMMANDS_H
+#define QN_CLI_COMMANDS_H
+
+#include "cli/cli.h"
+
+int qn_cmd_run(int argc, char **argv);
+int qn_cmd_info(int argc, char **argv);
+int qn_cmd_plan(int argc, char **argv);
+int qn_cmd_logits(int argc, char **argv);
+int qn_cmd_perplexity(int argc, char **argv);
+int qn_cmd_tokenize(int argc, char **argv);
+int qn_cmd_detokenize(int argc, char **argv);
+int qn_cmd_bench(int argc, char **argv);
+
+#endif

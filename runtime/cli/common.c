@@ -1,0 +1,90 @@
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+
+int qn_cli_verbosity;
+
+int qn_cli_error(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("quern: error: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    return QN_EXIT_ERROR;
+}
+
+void qn_cli_note(const char *fmt, ...)
+{
+    if (qn_cli_verbosity < 0) {
+        return;
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("quern: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+}
+
+static int read_stream(FILE *f, const char *name, char **data, size_t *size)
+{
+    size_t cap = 1 << 16, n = 0;
+    char *p = malloc(cap);
+    while (p != NULL) {
+        n += fread(p + n, 1, cap - n - 1, f);
+        if (n < cap - 1) {
+            break;
+        }
+        char *grown = cap <= SIZE_MAX / 2 ? realloc(p, cap * 2) : NULL;
+        if (grown == NULL) {
+            free(p);
+            p = NULL;
+        } else {
+            p = grown;
+            cap *= 2;
+        }
+    }
+    if (p == NULL) {
+        qn_cli_error("%s: out of memory", name);
+        return -1;
+    }
+    if (ferror(f)) {
+        qn_cli_error("%s: %s", name, strerror(errno));
+        free(p);
+        return -1;
+    }
+    p[n] = 0;
+    *data = p;
+    *size = n;
+    return 0;
+}
+
+int qn_cli_read_file(const char *path, char **data, size_t *size)
+{
+    *data = NULL;
+    *size = 0;
+    if (strcmp(path, "-") == 0) {
+        return read_stream(stdin, "stdin", data, size);
+    }
+    struct stat st;
+    FILE *f = fopen(path, "rb");
+    if (f == NULL) {
+        qn_cli_error("%s: %s", path, strerror(errno));
+        return -1;
+    }
+    int rc = -1;
+    if (fstat(fileno(f), &st) == 0 && S_ISDIR(st.st_mode)) {
+        qn_cli_error("%s: is a directory", path);
+    } else {
+        rc = read_stream(f, path, data, size);
+    }
+    fclose(f);
+    return rc;
+}
