@@ -23,6 +23,8 @@ typedef enum qn_rope_scaling {
     QN_SCALING_YARN
 } qn_rope_scaling;
 
+enum { QN_LEAF_MAX = 128 }; /* rows of the schema, at most */
+
 /* One layer's leaves, evaluated. Tensor names are bases ("attn_q"): ".weight", ".bias", ".scale" and the
  * "blk.N." prefix are added when binding; NULL: `none`. Model-level leaves are read from layer 0's. */
 typedef struct qn_layer_cfg {
@@ -31,6 +33,7 @@ typedef struct qn_layer_cfg {
         bool loop_norm;
     } layers;
     struct {
+        int width; /* n_embd */
         const char *tensor, *norm, *positions;
         double scale;
         int per_layer_width;
@@ -60,13 +63,14 @@ typedef struct qn_layer_cfg {
         const char *q_a, *q_b, *kv_a, *kv_b, *q_a_norm, *kv_a_norm;
     } latent;
     struct {
-        int style, dim, scaling, factors;
+        int style, dim, scaling, factors; /* scaling: `file` is replaced by what the file says */
         bool factors_required;
         double base, factor, attn_factor, beta_fast, beta_slow, yarn_log_multiplier, ntk_alpha;
         int orig_ctx;
     } rope;
     struct {
         int kind, activation, n_ff, fused, bias;
+        bool input_shared; /* `norm: shared`; norm is then NULL */
         const char *norm, *post_norm, *sub_norm, *gate, *up, *down, *act_div;
         double sparsity_std, xielu_alpha_n, xielu_alpha_p, xielu_beta, xielu_eps;
     } ffn;
@@ -91,6 +95,8 @@ typedef struct qn_layer_cfg {
         int tied, bias; /* qn_tied, qn_need */
         double norm_scale, scale, softcap;
     } output;
+    int n_layer;                                  /* blocks of the file that are layers: count - skip_last */
+    const struct qn_yaml_node *from[QN_LEAF_MAX]; /* what set each leaf, by schema row; for messages */
 } qn_layer_cfg;
 
 typedef struct qn_config qn_config;
@@ -111,6 +117,11 @@ int qn_config_find(qn_config **out, const char *arch, const char *dir, qn_err *e
  */
 int qn_config_resolve(const qn_config *c, const qn_gguf *g, int il, int n_ctx, qn_layer_cfg *out,
                       const char **kind, qn_err *err);
+
+/* Writes where the leaf whose value is at `member` (inside cfg) got it: "ffn.up, model_configs/x.yaml:3:7" or
+ * "ffn.up, the default in model_configs/x.yaml". Returns buf. */
+const char *qn_config_origin(const qn_config *c, const qn_layer_cfg *cfg, const void *member, char *buf,
+                             size_t size);
 
 /* Rows of the schema, for documentation and `check`: NULL past the end. */
 typedef struct qn_schema_row {

@@ -160,14 +160,15 @@ typedef struct qn_model {
     int n_stream; /* AltUp streams; 1: plain */
     const qn_tensor *stream_proj, *stream_unembd;
 
-    const char **unused; /* names of tensors no slot took, for `info` and `check`; NULL-terminated */
+    uint64_t weight_bytes; /* of all bound tensors, each once */
+    const char **unused;   /* names of tensors no slot took, for `info` and `check`; NULL-terminated */
     qn_arena arena;
 } qn_model;
 
 typedef struct qn_model_opts {
     const char *config_dir;     /* replaces the embedded model_configs; NULL: embedded */
     int n_ctx;                  /* 0: min(n_ctx_train, 4096) (4096 where the file does not say) */
-    bool allow_no_vocab_tensor; /* vocabulary-only files: skip weights (info, tokenize) */
+    bool allow_no_vocab_tensor; /* a file without any tensor loads, with n_layer 0 (info, tokenize) */
 } qn_model_opts;
 
 /* Opens path, finds the config whose `architecture` names the file's, resolves, binds, checks every shape.

@@ -1,0 +1,64 @@
+/* model_internal.h: what the model*.c files share: the state of one load. */
+#ifndef QN_MODEL_MODEL_INTERNAL_H
+#define QN_MODEL_MODEL_INTERNAL_H
+
+#include "model/config.h"
+#include "model/model.h"
+
+/* One rotary table, kept to be shared by layers with equal ones. */
+typedef struct qn_rope_table {
+    const float *freq;
+    int n;
+} qn_rope_table;
+
+typedef struct qn_binder {
+    qn_model *m;
+    const qn_gguf *g;
+    const qn_config *config;
+    const qn_layer_cfg *cfg; /* of the layer being bound; layer 0's for the model */
+    int il;                  /* its number; -1: tensors of the whole model, without "blk.N." */
+    const qn_tensor **used;  /* every tensor bound so far, with repeats */
+    size_t n_used, cap_used;
+    qn_rope_table *table;
+    int n_tables, cap_tables;
+    qn_err *err;
+} qn_binder;
+
+/* What a tensor must be. Unused dimensions are 1. */
+typedef struct qn_shape {
+    uint64_t ne[4];
+    bool f32; /* norms, biases and other vectors: only f32 */
+} qn_shape;
+
+/* model_refuse.c: files that are no dense decoder are refused by what they are. */
+int qn_model_refuse(const qn_gguf *g, const char *arch, qn_err *err);
+
+/* model_bind.c. `leaf` is the address of the name in b->cfg (for messages); a name that is NULL binds
+ * nothing. */
+/* "blk.N.NAME.SUFFIX", or without the suffix where the file spells it so ("" : without anyway). */
+const qn_tensor *qn_bind_find(const qn_binder *b, const char *name, const char *suffix);
+/* Checks and takes a tensor; missing is an error where need is yes. `leaf`: any member of b->cfg, for
+ * messages. */
+int qn_bind_named(qn_binder *b, const qn_tensor **out, const char *name, const char *suffix, qn_shape shape,
+                  qn_need need, const void *leaf);
+/* The same where the leaf is the name. */
+int qn_bind_tensor(qn_binder *b, const qn_tensor **out, const char *const *leaf, const char *suffix,
+                   qn_shape shape, qn_need need);
+/* weight [n_in, n_out], bias [n_out] as needed, scale [1] as weights.scale says. */
+int qn_bind_linear(qn_binder *b, qn_linear *out, const char *const *leaf, uint64_t n_in, uint64_t n_out,
+                   qn_need bias);
+/* A norm of the stream of n channels, as norm.kind, norm.weight and norm.bias say. */
+int qn_bind_norm(qn_binder *b, qn_norm *out, const char *const *leaf, uint64_t n);
+/* An RMS norm with a weight [n] and no bias, whatever norms of the stream are. */
+int qn_bind_rms(qn_binder *b, qn_norm *out, const char *const *leaf, uint64_t n);
+
+/* model_attn.c, model_layer.c, model_rope.c */
+int qn_bind_attn(qn_binder *b, qn_layer *l);
+int qn_bind_layer(qn_binder *b, qn_layer *l);
+/* Frequencies of b->cfg's rope into out (style, n_rot and table). */
+int qn_bind_rope(qn_binder *b, qn_rope *out);
+/* The table itself: n_rot / 2 frequencies (doubles) and the factor of cos and sin, without divisors of the
+ * file. Pure arithmetic: for tests. */
+void qn_rope_frequencies(const qn_layer_cfg *cfg, double *freq, double *mscale);
+
+#endif
