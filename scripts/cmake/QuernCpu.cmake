@@ -7,3 +7,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set_source_files_properties(${avx512} PROPERTIES COMPILE_OPTIONS
     "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni;-O3")
 endif()
+# Their plain C counterparts: loops that only -O3 vectorises.
+file(GLOB portable CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/runtime/cpu/*_portable.c)
+set_source_files_properties(${portable} PROPERTIES COMPILE_OPTIONS "-O3")

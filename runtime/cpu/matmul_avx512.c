@@ -1,0 +1,317 @@
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "cpu/exact.h"
+#include "cpu/matmul_kernels.h"
+#include "cpu/unpack.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    DOT_TOKENS = 3, /* up to this many rows of x, one dot product each beats building a panel */
+    TILE = 8,       /* rows of x that one pass over a panel serves */
+};
+
+/* ---- rows unpacked as they lie, one dot product a token ---- */
+
+/* 64 products in 16 sums of 4, times the sums' scales. */
+INLINE __m512 times_codes(__m512 acc, const uint8_t *code, const int8_t *q, bool wide, __m512 scale)
+{
+    __m512i x = _mm512_loadu_si512(q);
+    __m512i i = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_loadu_si512(code), x);
+    if (wide) {
+        i = _mm512_sub_epi32(i, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)128), x));
+    }
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(i), scale, acc);
+}
+
+/* Scale groups of 32: 16 at a time, each spread over its 8 lanes. */
+INLINE float dot32(const uint8_t *code, const float *s, const float *m, qn_q8_row x, int padded, bool wide)
+{
+    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    __m512 acc0 = _mm512_setzero_ps(), acc1 = acc0, min = acc0;
+    for (int k = 0; k < padded; k += 512) {
+        __m512 p = _mm512_mul_ps(_mm512_loadu_ps(s + k / 32), _mm512_loadu_ps(x.d + k / 32));
+        if (!wide) {
+            min = _mm512_fmadd_ps(_mm512_loadu_ps(m + k / 32), _mm512_loadu_ps(x.sum + k / 32), min);
+        }
+        int left = padded - k < 512 ? padded - k : 512;
+        __m512i pick = first;
+        int i = 0;
+        for (; i + 128 <= left; i += 128) {
+            __m512i pick1 = _mm512_add_epi32(pick, _mm512_set1_epi32(2));
+            acc0 = times_codes(acc0, code + k + i, x.q + k + i, wide, _mm512_permutexvar_ps(pick, p));
+            acc1 =
+                times_codes(acc1, code + k + i + 64, x.q + k + i + 64, wide, _mm512_permutexvar_ps(pick1, p));
+            pick = _mm512_add_epi32(pick, _mm512_set1_epi32(4));
+        }
+        if (i < left) {
+            acc0 = times_codes(acc0, code + k + i, x.q + k + i, wide, _mm512_permutexvar_ps(pick, p));
+        }
+    }
+    return _mm512_reduce_add_ps(_mm512_sub_ps(_mm512_add_ps(acc0, acc1), min));
+}
+
+/* Scale groups of 16: 16 at a time, each spread over its 4 lanes. Rows are whole blocks of 256. */
+static float dot16(const uint8_t *code, const float *s, const float *m, qn_q8_row x, int padded)
+{
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    __m512 acc[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()}, min = _mm512_setzero_ps();
+    for (int k = 0; k < padded; k += 256) {
+        __m512 d = _mm512_castps256_ps512(_mm256_loadu_ps(x.d + k / 32));
+        __m512 p = _mm512_mul_ps(_mm512_loadu_ps(s + k / 16), _mm512_permutexvar_ps(twice, d));
+        min = _mm512_fmadd_ps(_mm512_loadu_ps(m + k / 16), _mm512_loadu_ps(x.sum2 + k / 16), min);
+        for (int i = 0; i < 4; i++) {
+            __m512i pick = _mm512_add_epi32(first, _mm512_set1_epi32(4 * i));
+            acc[i % 2] = times_codes(acc[i % 2], code + k + 64 * i, x.q + k + 64 * i, false,
+                                     _mm512_permutexvar_ps(pick, p));
+        }
+    }
+    return _mm512_reduce_add_ps(_mm512_sub_ps(_mm512_add_ps(acc[0], acc[1]), min));
+}
+
+static void quantised_dots(const qn_mm_block *b, const qn_unpack *u)
+{
+    struct unpacked r = unpacked_in(b->scratch, b->act->n_in, u->group);
+    for (int row = 0; row < b->n_rows; row++) {
+        unpack_row(b, row, r, 0);
+        for (int t = 0; t < b->act->n_tokens; t++) {
+            qn_q8_row x = qn_q8_row_at(b->act, t);
+            float *y = &b->y[t * b->y_stride + row];
+            if (u->group == 16) {
+                *y = dot16(r.code, r.s, r.m, x, r.padded);
+            } else if (u->wide) {
+                *y = dot32(r.code, r.s, r.m, x, r.padded, true);
+            } else {
+                *y = dot32(r.code, r.s, r.m, x, r.padded, false);
+            }
+        }
+    }
+}
+
+/* ---- panels: 16 rows interleaved, a lane each ---- */
+
+/* 16 x 16 words: out[c] word r = in[r] word c. */
+INLINE void transpose16(__m512i v[16])
+{
+    __m512i a[16];
+    for (int i = 0; i < 16; i += 4) {
+        __m512i t0 = _mm512_unpacklo_epi32(v[i], v[i + 1]), t1 = _mm512_unpackhi_epi32(v[i], v[i + 1]);
+        __m512i t2 = _mm512_unpacklo_epi32(v[i + 2], v[i + 3]),
+                t3 = _mm512_unpackhi_epi32(v[i + 2], v[i + 3]);
+        a[i] = _mm512_unpacklo_epi64(t0, t2);
+        a[i + 1] = _mm512_unpackhi_epi64(t0, t2);
+        a[i + 2] = _mm512_unpacklo_epi64(t1, t3);
+        a[i + 3] = _mm512_unpackhi_epi64(t1, t3);
+    }
+    /* a[4 j + c]: words 4 q + c of rows 4 j .. 4 j + 3 in quarter q. */
+    for (int c = 0; c < 4; c++) {
+        __m512i lo01 = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x88),
+                hi01 = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xdd);
+        __m512i lo23 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88);
+        __m512i hi23 = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xdd);
+        v[c] = _mm512_shuffle_i32x4(lo01, lo23, 0x88);
+        v[8 + c] = _mm512_shuffle_i32x4(lo01, lo23, 0xdd);
+        v[4 + c] = _mm512_shuffle_i32x4(hi01, hi23, 0x88);
+        v[12 + c] = _mm512_shuffle_i32x4(hi01, hi23, 0xdd);
+    }
+}
+
+/* Columns of `n_rows` rows of words (row_words apart) side by side: out[c][r]. Missing rows repeat the last.
+ * The last columns are read under a mask; out has room for whole vectors of columns. */
+static void interleave(const void *rows, size_t row_words, int n_rows, int n_words, void *out)
+{
+    const uint32_t *in = rows;
+    uint32_t *o = out;
+    for (int c = 0; c < n_words; c += 16) {
+        __mmask16 mask = n_words - c >= 16 ? 0xffff : (__mmask16)((1u << (n_words - c)) - 1);
+        __m512i v[16];
+        for (int r = 0; r < 16; r++) {
+            size_t row = (size_t)(r < n_rows ? r : n_rows - 1);
+            v[r] = _mm512_maskz_loadu_epi32(mask, in + row * row_words + c);
+        }
+        transpose16(v);
+        for (int i = 0; i < 16; i++) {
+            _mm512_storeu_si512(o + 16 * (c + i), v[i]);
+        }
+    }
+}
+
+/* A panel: code[k / 4][row][4], s[group][row], m[group][row]. */
+struct panel {
+    const uint8_t *code;
+    const float *s, *m;
+    int n; /* values a row */
+};
+
+INLINE void code_tile(struct panel p, const qn_act *a, int t0, int n_t, int group, bool wide, float *y,
+                      ptrdiff_t y_stride, __mmask16 rows)
+{
+    const int8_t *q[TILE];
+    const float *d[TILE], *sum[TILE];
+    const int32_t *qsum[TILE];
+    __m512 acc[TILE];
+    for (int t = 0; t < n_t; t++) {
+        qn_q8_row x = qn_q8_row_at(a, t0 + t);
+        q[t] = x.q;
+        d[t] = x.d;
+        sum[t] = group == 32 ? x.sum : x.sum2;
+        qsum[t] = x.isum;
+        acc[t] = _mm512_setzero_ps();
+    }
+    for (int g = 0; g < p.n / group; g++) {
+        __m512i isum[TILE];
+        for (int t = 0; t < n_t; t++) {
+            isum[t] = wide ? _mm512_set1_epi32(-128 * qsum[t][g]) : _mm512_setzero_si512();
+        }
+#pragma GCC unroll 8
+        for (int c = 0; c < group / 4; c++) {
+            __m512i w = _mm512_load_si512(p.code + 64 * (g * (group / 4) + c));
+            for (int t = 0; t < n_t; t++) {
+                int32_t four;
+                memcpy(&four, q[t] + group * g + 4 * c, sizeof four);
+                isum[t] = _mm512_dpbusd_epi32(isum[t], w, _mm512_set1_epi32(four));
+            }
+        }
+        __m512 s = _mm512_load_ps(p.s + 16 * g), m = wide ? s : _mm512_load_ps(p.m + 16 * g);
+        for (int t = 0; t < n_t; t++) {
+            __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(isum[t]), s);
+            acc[t] = _mm512_fmadd_ps(f, _mm512_set1_ps(d[t][group == 32 ? g : g / 2]), acc[t]);
+            if (!wide) {
+                acc[t] = _mm512_fnmadd_ps(m, _mm512_set1_ps(sum[t][g]), acc[t]);
+            }
+        }
+    }
+    for (int t = 0; t < n_t; t++) {
+        _mm512_mask_storeu_ps(y + (t0 + t) * y_stride, rows, acc[t]);
+    }
+}
+
+INLINE void code_tiles(struct panel p, const qn_mm_block *b, int group, bool wide)
+{
+    __mmask16 rows = (__mmask16)((1u << b->n_rows) - 1);
+    int t = 0, n = b->act->n_tokens;
+    for (; t + TILE <= n; t += TILE) {
+        code_tile(p, b->act, t, TILE, group, wide, b->y, b->y_stride, rows);
+    }
+    for (; t + 4 <= n; t += 4) {
+        code_tile(p, b->act, t, 4, group, wide, b->y, b->y_stride, rows);
+    }
+    for (; t < n; t++) {
+        code_tile(p, b->act, t, 1, group, wide, b->y, b->y_stride, rows);
+    }
+}
+
+static void quantised_panel(const qn_mm_block *b, const qn_unpack *u)
+{
+    struct unpacked r = unpacked_in(b->scratch, b->act->n_in, u->group);
+    for (int row = 0; row < b->n_rows; row++) {
+        unpack_row(b, row, r, row);
+    }
+    uint8_t *code = r.code + QN_MM_ROWS * r.padded;
+    float *s = (float *)(void *)(code + QN_MM_ROWS * r.padded), *m = s + QN_MM_ROWS * r.groups;
+    interleave(r.code, (size_t)r.padded / 4, b->n_rows, r.padded / 4, code);
+    interleave(r.s, (size_t)r.groups, b->n_rows, r.groups, s);
+    if (!u->wide) {
+        interleave(r.m, (size_t)r.groups, b->n_rows, r.groups, m);
+    }
+    struct panel p = {code, s, m, b->act->n_in};
+    if (u->group == 16) {
+        code_tiles(p, b, 16, false);
+    } else if (u->wide) {
+        code_tiles(p, b, 32, true);
+    } else {
+        code_tiles(p, b, 32, false);
+    }
+}
+
+/* ---- floating-point weights ---- */
+
+static float dot_float(const float *w, const float *x, int n)
+{
+    __m512 acc[4];
+    for (int i = 0; i < 4; i++) {
+        acc[i] = _mm512_setzero_ps();
+    }
+    int k = 0;
+    for (; k + 64 <= n; k += 64) {
+        for (int i = 0; i < 4; i++) {
+            acc[i] =
+                _mm512_fmadd_ps(_mm512_loadu_ps(w + k + 16 * i), _mm512_loadu_ps(x + k + 16 * i), acc[i]);
+        }
+    }
+    for (; k < n; k += 16) {
+        __mmask16 mask = n - k >= 16 ? 0xffff : (__mmask16)((1u << (n - k)) - 1);
+        acc[0] =
+            _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, w + k), _mm512_maskz_loadu_ps(mask, x + k), acc[0]);
+    }
+    return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(acc[0], acc[1]), _mm512_add_ps(acc[2], acc[3])));
+}
+
+INLINE void float_tile(const float *panel, const qn_act *a, int t0, int n_t, float *y, ptrdiff_t y_stride,
+                       __mmask16 rows)
+{
+    const float *x[TILE];
+    __m512 acc[TILE];
+    for (int t = 0; t < n_t; t++) {
+        x[t] = a->x + (t0 + t) * a->stride;
+        acc[t] = _mm512_setzero_ps();
+    }
+    for (int k = 0; k < a->n_in; k++) {
+        __m512 w = _mm512_load_ps(panel + 16 * k);
+        for (int t = 0; t < n_t; t++) {
+            acc[t] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[t][k]), acc[t]);
+        }
+    }
+    for (int t = 0; t < n_t; t++) {
+        _mm512_mask_storeu_ps(y + (t0 + t) * y_stride, rows, acc[t]);
+    }
+}
+
+static void float_rows(const qn_mm_block *b)
+{
+    const qn_act *a = b->act;
+    int n = a->n_in;
+    float *buf = (float *)(void *)b->scratch, *panel = buf + QN_MM_ROWS * qn_mm_padded(n);
+    if (a->n_tokens <= DOT_TOKENS) {
+        for (int r = 0; r < b->n_rows; r++) {
+            const float *w = unpack_float_row(b->type, b->w + (size_t)r * b->row_bytes, n, buf);
+            for (int t = 0; t < a->n_tokens; t++) {
+                b->y[t * b->y_stride + r] = dot_float(w, a->x + t * a->stride, n);
+            }
+        }
+        return;
+    }
+    if (b->type == QN_F32) {
+        interleave(b->w, (size_t)n, b->n_rows, n, panel);
+    } else {
+        for (int r = 0; r < b->n_rows; r++) {
+            unpack_float_row(b->type, b->w + (size_t)r * b->row_bytes, n, buf + (size_t)r * (size_t)n);
+        }
+        interleave(buf, (size_t)n, b->n_rows, n, panel);
+    }
+    __mmask16 rows = (__mmask16)((1u << b->n_rows) - 1);
+    int t = 0;
+    for (; t + TILE <= a->n_tokens; t += TILE) {
+        float_tile(panel, a, t, TILE, b->y, b->y_stride, rows);
+    }
+    for (; t < a->n_tokens; t++) {
+        float_tile(panel, a, t, 1, b->y, b->y_stride, rows);
+    }
+}
+
+static void run_rows(const qn_mm_block *b)
+{
+    const qn_unpack *u = &unpack_rows[b->type];
+    if (!u->group) {
+        float_rows(b);
+    } else if (b->act->n_tokens <= DOT_TOKENS) {
+        quantised_dots(b, u);
+    } else {
+        quantised_panel(b, u);
+    }
+}
+
+const qn_mm_kernels qn_mm_avx512 = {.quantize = quantize_row, .rows = run_rows, .exact = exact_rows};
+#endif

@@ -1,0 +1,360 @@
+/* unpack.h: quantised blocks to byte codes with f32 scales, and f32 rows to their 8-bit form.
+ *
+ * Included once by the matmul source of each instruction set, so that the compiler vectorises these loops for
+ * it; every build computes the same bits. Block layouts: ggml's quantisation formats; each is W = s * code -
+ * m, or W = s * (code - 128) in a wide type. */
+#ifndef QN_CPU_UNPACK_H
+#define QN_CPU_UNPACK_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "cpu/matmul_kernels.h"
+#if defined(__SSSE3__)
+#include <immintrin.h>
+#endif
+
+/* 16 and 32 bytes anywhere in memory. */
+typedef uint8_t qn_u8x16 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint32_t qn_u32x4 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint32_t qn_u32x8 __attribute__((vector_size(32), aligned(1), may_alias));
+
+static inline float unpack_half(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+#if defined(__F16C__)
+    return _cvtsh_ss(h);
+#else
+    return qn_f16_to_f32(h);
+#endif
+}
+
+/* 32 values of 4 bits: low nibbles are values 0-15, high nibbles 16-31. */
+static inline void unpack_nibbles(const uint8_t *qs, uint8_t *code)
+{
+    qn_u32x4 q = *(const qn_u32x4 *)qs;
+    *(qn_u32x4 *)code = q & 0x0f0f0f0fu;
+    *(qn_u32x4 *)(code + 16) = (q >> 4) & 0x0f0f0f0fu;
+}
+
+static void unpack_q4_0(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    for (int b = 0; b < n / 32; b++, p += 18) {
+        s[b] = unpack_half(p);
+        m[b] = 8 * s[b];
+        unpack_nibbles(p + 2, code + 32 * b);
+    }
+}
+
+static void unpack_q4_1(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    for (int b = 0; b < n / 32; b++, p += 20) {
+        s[b] = unpack_half(p);
+        m[b] = -unpack_half(p + 2);
+        unpack_nibbles(p + 4, code + 32 * b);
+    }
+}
+
+/* 32 values of 5 bits: nibbles, and 32 fifth bits in order. */
+static inline void unpack_fives(const uint8_t *qh, const uint8_t *qs, uint8_t *code)
+{
+    const qn_u8x16 bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    uint32_t h;
+    memcpy(&h, qh, sizeof h);
+    qn_u8x16 all = (qn_u8x16)(qn_u32x4){h, 0, 0, 0};
+    qn_u8x16 lo = __builtin_shufflevector(all, all, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    qn_u8x16 hi = __builtin_shufflevector(all, all, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    qn_u32x4 q = *(const qn_u32x4 *)qs;
+    qn_u32x4 five_lo = (qn_u32x4)((lo & bit) == bit) & 0x10101010u;
+    qn_u32x4 five_hi = (qn_u32x4)((hi & bit) == bit) & 0x10101010u;
+    *(qn_u32x4 *)code = (q & 0x0f0f0f0fu) | five_lo;
+    *(qn_u32x4 *)(code + 16) = ((q >> 4) & 0x0f0f0f0fu) | five_hi;
+}
+
+static void unpack_q5_0(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    for (int b = 0; b < n / 32; b++, p += 22) {
+        s[b] = unpack_half(p);
+        m[b] = 16 * s[b];
+        unpack_fives(p + 2, p + 6, code + 32 * b);
+    }
+}
+
+static void unpack_q5_1(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    for (int b = 0; b < n / 32; b++, p += 24) {
+        s[b] = unpack_half(p);
+        m[b] = -unpack_half(p + 2);
+        unpack_fives(p + 4, p + 8, code + 32 * b);
+    }
+}
+
+static void unpack_q8_0(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    (void)m;
+    for (int b = 0; b < n / 32; b++, p += 34) {
+        s[b] = unpack_half(p);
+        *(qn_u32x8 *)(code + 32 * b) = *(const qn_u32x8 *)(p + 2) ^ 0x80808080u;
+    }
+}
+
+static void unpack_q2_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++, p += 84, code += 256, s += 16, m += 16) {
+        float d = unpack_half(p + 80), dmin = unpack_half(p + 82);
+        for (int g = 0; g < 16; g++) {
+            s[g] = d * (float)(p[g] & 15);
+            m[g] = dmin * (float)(p[g] >> 4);
+        }
+        for (int h = 0; h < 2; h++) {
+            qn_u32x8 q = *(const qn_u32x8 *)(p + 16 + 32 * h);
+            for (int j = 0; j < 4; j++) {
+                *(qn_u32x8 *)(code + 128 * h + 32 * j) = (q >> (2 * j)) & 0x03030303u;
+            }
+        }
+    }
+}
+
+static void unpack_q3_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++, p += 110, code += 256, s += 16, m += 16) {
+        const uint8_t *sc = p + 96;
+        float d = unpack_half(p + 108);
+        for (int g = 0; g < 16; g++) { /* 4 low bits, then 2 high bits of a 6-bit scale */
+            int low = g < 8 ? sc[g] & 15 : sc[g - 8] >> 4;
+            int high = (sc[8 + g % 4] >> (2 * (g / 4))) & 3;
+            s[g] = d * (float)((low | high << 4) - 32);
+            m[g] = 4 * s[g];
+        }
+        qn_u32x8 third = *(const qn_u32x8 *)p;
+        for (int h = 0; h < 2; h++) {
+            qn_u32x8 q = *(const qn_u32x8 *)(p + 32 + 32 * h);
+            for (int j = 0; j < 4; j++) {
+                qn_u32x8 bit = ((third >> (4 * h + j)) & 0x01010101u) << 2;
+                *(qn_u32x8 *)(code + 128 * h + 32 * j) = ((q >> (2 * j)) & 0x03030303u) | bit;
+            }
+        }
+    }
+}
+
+/* 8 scales and 8 minima of 6 bits in 12 bytes (Q4_K, Q5_K), times d and dmin at p. */
+static inline void unpack_scales_k(const uint8_t *p, float *s, float *m)
+{
+    uint32_t u[3], v[4];
+    uint8_t bytes[16];
+    float d = unpack_half(p), dmin = unpack_half(p + 2);
+    memcpy(u, p + 4, sizeof u);
+    v[0] = u[0] & 0x3f3f3f3fu;
+    v[1] = (u[2] & 0x0f0f0f0fu) | ((u[0] >> 2) & 0x30303030u);
+    v[2] = u[1] & 0x3f3f3f3fu;
+    v[3] = ((u[2] >> 4) & 0x0f0f0f0fu) | ((u[1] >> 2) & 0x30303030u);
+    memcpy(bytes, v, sizeof bytes);
+    for (int g = 0; g < 8; g++) {
+        s[g] = d * (float)bytes[g];
+        m[g] = dmin * (float)bytes[8 + g];
+    }
+}
+
+static void unpack_q4_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++, p += 144, code += 256, s += 8, m += 8) {
+        unpack_scales_k(p, s, m);
+        for (int j = 0; j < 4; j++) {
+            qn_u32x8 q = *(const qn_u32x8 *)(p + 16 + 32 * j);
+            *(qn_u32x8 *)(code + 64 * j) = q & 0x0f0f0f0fu;
+            *(qn_u32x8 *)(code + 64 * j + 32) = (q >> 4) & 0x0f0f0f0fu;
+        }
+    }
+}
+
+static void unpack_q5_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++, p += 176, code += 256, s += 8, m += 8) {
+        unpack_scales_k(p, s, m);
+        qn_u32x8 fifth = *(const qn_u32x8 *)(p + 16);
+        for (int j = 0; j < 4; j++) {
+            qn_u32x8 q = *(const qn_u32x8 *)(p + 48 + 32 * j);
+            qn_u32x8 bits = fifth >> (2 * j);
+            *(qn_u32x8 *)(code + 64 * j) = (q & 0x0f0f0f0fu) | ((bits & 0x01010101u) << 4);
+            *(qn_u32x8 *)(code + 64 * j + 32) = ((q >> 4) & 0x0f0f0f0fu) | ((bits & 0x02020202u) << 3);
+        }
+    }
+}
+
+static void unpack_q6_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++, p += 210, code += 256, s += 16, m += 16) {
+        float d = unpack_half(p + 208);
+        for (int g = 0; g < 16; g++) {
+            s[g] = d * (float)(int8_t)p[192 + g];
+            m[g] = 32 * s[g];
+        }
+        for (int h = 0; h < 2; h++) {
+            qn_u32x8 a = *(const qn_u32x8 *)(p + 64 * h), c = *(const qn_u32x8 *)(p + 64 * h + 32);
+            qn_u32x8 top = *(const qn_u32x8 *)(p + 128 + 32 * h);
+            uint8_t *o = code + 128 * h;
+            *(qn_u32x8 *)o = (a & 0x0f0f0f0fu) | ((top << 4) & 0x30303030u);
+            *(qn_u32x8 *)(o + 32) = (c & 0x0f0f0f0fu) | ((top << 2) & 0x30303030u);
+            *(qn_u32x8 *)(o + 64) = ((a >> 4) & 0x0f0f0f0fu) | (top & 0x30303030u);
+            *(qn_u32x8 *)(o + 96) = ((c >> 4) & 0x0f0f0f0fu) | ((top >> 2) & 0x30303030u);
+        }
+    }
+}
+
+/* 32 values that are places in the IQ4 table; codes are its entries + 128. */
+static inline void unpack_iq4(const uint8_t *qs, uint8_t *code)
+{
+    static const uint8_t table[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                      129, 141, 153, 166, 181, 197, 217, 241};
+#if defined(__SSSE3__)
+    __m128i t = _mm_loadu_si128((const __m128i *)table), q = _mm_loadu_si128((const __m128i *)qs);
+    __m128i low = _mm_set1_epi8(15);
+    _mm_storeu_si128((__m128i *)code, _mm_shuffle_epi8(t, _mm_and_si128(q, low)));
+    q = _mm_and_si128(_mm_srli_epi16(q, 4), low);
+    _mm_storeu_si128((__m128i *)(code + 16), _mm_shuffle_epi8(t, q));
+#else
+    for (int i = 0; i < 16; i++) {
+        code[i] = table[qs[i] & 15];
+        code[16 + i] = table[qs[i] >> 4];
+    }
+#endif
+}
+
+static void unpack_iq4_nl(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    (void)m;
+    for (int b = 0; b < n / 32; b++, p += 18) {
+        s[b] = unpack_half(p);
+        unpack_iq4(p + 2, code + 32 * b);
+    }
+}
+
+static void unpack_iq4_xs(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+{
+    (void)m;
+    for (int b = 0; b < n / 256; b++, p += 136, code += 256, s += 8) {
+        float d = unpack_half(p);
+        int high = p[2] | p[3] << 8;
+        for (int g = 0; g < 8; g++) {
+            int scale = ((p[4 + g / 2] >> (4 * (g % 2))) & 15) | ((high >> (2 * g)) & 3) << 4;
+            s[g] = d * (float)(scale - 32);
+            unpack_iq4(p + 8 + 16 * g, code + 32 * g);
+        }
+    }
+}
+
+static const qn_unpack unpack_rows[QN_TYPE_COUNT] = {
+    [QN_Q4_0] = {unpack_q4_0, 32, false},    [QN_Q4_1] = {unpack_q4_1, 32, false},
+    [QN_Q5_0] = {unpack_q5_0, 32, false},    [QN_Q5_1] = {unpack_q5_1, 32, false},
+    [QN_Q8_0] = {unpack_q8_0, 32, true},     [QN_Q2_K] = {unpack_q2_K, 16, false},
+    [QN_Q3_K] = {unpack_q3_K, 16, false},    [QN_Q4_K] = {unpack_q4_K, 32, false},
+    [QN_Q5_K] = {unpack_q5_K, 32, false},    [QN_Q6_K] = {unpack_q6_K, 16, false},
+    [QN_IQ4_NL] = {unpack_iq4_nl, 32, true}, [QN_IQ4_XS] = {unpack_iq4_xs, 32, true},
+};
+
+/* Rows of a block as codes with their scales. Padding of s and m is zero, so that padding of code counts
+ * nothing. */
+struct unpacked {
+    uint8_t *code; /* [QN_MM_ROWS][padded] */
+    float *s, *m;  /* [QN_MM_ROWS][groups] */
+    int padded, groups, used;
+};
+
+static inline struct unpacked unpacked_in(unsigned char *scratch, int n, int group)
+{
+    struct unpacked r;
+    r.padded = qn_mm_padded(n);
+    r.groups = group == 16 ? qn_mm_groups16(n) : qn_mm_groups32(n);
+    r.used = n / group;
+    r.s = (float *)(void *)scratch;
+    r.m = r.s + QN_MM_ROWS * r.groups;
+    r.code = (uint8_t *)(r.m + QN_MM_ROWS * r.groups);
+    return r;
+}
+
+/* Row `row` of the block into place `slot`. */
+static inline void unpack_row(const qn_mm_block *b, int row, struct unpacked r, int slot)
+{
+    float *s = r.s + slot * r.groups, *m = r.m + slot * r.groups;
+    unpack_rows[b->type].fn(b->w + (size_t)row * b->row_bytes, b->act->n_in, r.code + slot * r.padded, s, m);
+    for (int g = r.used; g < r.groups; g++) {
+        s[g] = m[g] = 0.0f;
+    }
+}
+
+/* A floating-point row as f32: `w` itself where it is f32 and aligned, else converted into `out`. */
+static inline const float *unpack_float_row(qn_type type, const uint8_t *w, int n, float *out)
+{
+    if (type == QN_F32) {
+        if ((uintptr_t)w % _Alignof(float) == 0) {
+            return (const float *)(const void *)w;
+        }
+        memcpy(out, w, sizeof(float) * (size_t)n);
+        return out;
+    }
+    int k = 0;
+#if defined(__F16C__)
+    if (type == QN_F16) {
+        for (; k + 8 <= n; k += 8) {
+            __m128i h = _mm_loadu_si128((const __m128i *)(const void *)(w + 2 * k));
+            _mm256_storeu_ps(out + k, _mm256_cvtph_ps(h));
+        }
+    }
+#endif
+    for (; k < n; k++) {
+        uint16_t h;
+        memcpy(&h, w + 2 * k, sizeof h);
+        out[k] = type == QN_F16 ? qn_f16_to_f32(h) : qn_bf16_to_f32(h);
+    }
+    return out;
+}
+
+/* Rounds 32 values to 8 bits. The largest |x| is found on the bits, where NaN > Inf > finite, so that either
+ * ends up in d. Rounding to nearest even is by adding 1.5 * 2^23. */
+static inline void quantize_group(const float *x, int8_t *q, float *d, int *sum_lo, int *sum_hi)
+{
+    enum { MAGIC_BITS = 0x4b400000 };
+    const float magic = 12582912.0f;
+    uint32_t top = 0;
+    for (int i = 0; i < 32; i++) {
+        uint32_t u = qn_f32_bits(x[i]) & 0x7fffffffu;
+        top = u > top ? u : top;
+    }
+    float max = qn_f32_from_bits(top), inv = max >= 1e-30f && max <= 3e38f ? 127.0f / max : 0.0f;
+    *d = max < 1e-30f ? 0.0f : max / 127.0f;
+    int sum[2] = {0, 0};
+    for (int h = 0; h < 2; h++) {
+        for (int i = 0; i < 16; i++) {
+            float r = (inv != 0.0f ? x[16 * h + i] * inv : 0.0f) + magic;
+            int v = (int)(qn_f32_bits(r) - (uint32_t)MAGIC_BITS);
+            q[16 * h + i] = (int8_t)v;
+            sum[h] += v;
+        }
+    }
+    *sum_lo = sum[0];
+    *sum_hi = sum[1];
+}
+
+static void quantize_row(const float *x, int n, qn_q8_row out)
+{
+    for (int g = 0; g < n / 32; g++) {
+        int lo, hi;
+        quantize_group(x + 32 * g, out.q + 32 * g, &out.d[g], &lo, &hi);
+        out.sum[g] = out.d[g] * (float)(lo + hi);
+        out.isum[g] = lo + hi;
+        out.sum2[2 * g] = out.d[g] * (float)lo;
+        out.sum2[2 * g + 1] = out.d[g] * (float)hi;
+    }
+    memset(out.q + n, 0, (size_t)(qn_mm_padded(n) - n));
+    for (int g = n / 32; g < qn_mm_groups32(n); g++) {
+        out.d[g] = out.sum[g] = 0.0f;
+        out.isum[g] = 0;
+    }
+    for (int g = n / 16; g < qn_mm_groups16(n); g++) {
+        out.sum2[g] = 0.0f;
+    }
+}
+
+#endif
