@@ -105,7 +105,11 @@ static int take_string(qn_gguf_file *f, const char *key, qn_err *err)
 {
     uint64_t len;
     if (!qn_gguf_take_u64(f, &len)) {
-        return value_too_long(f, key, "a string's length field of bytes", 8, err);
+        return qn_fail(
+            err,
+            "%s: key %.200s: ends inside the length of a string (file size %llu bytes); the file is "
+            "probably incomplete",
+            f->shown, key, (unsigned long long)f->size);
     }
     if (!qn_gguf_take(f, len)) {
         return value_too_long(f, key, "string length", len, err);

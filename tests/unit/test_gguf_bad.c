@@ -94,6 +94,21 @@ static void absurd_lengths(void **state)
     }
 }
 
+static void string_without_its_length(void **state)
+{
+    (void)state;
+    gw w = gw_new();
+    w.alignment = 0;
+    gw_key(&w, "k", QN_KV_STRING);
+    gw_put(&w.kv, NULL, 7);
+    refused(&w, "key k: ends inside the length of a string", "incomplete");
+    w = gw_new();
+    w.alignment = 0;
+    gw_array(&w, "k", QN_KV_STRING, 2);
+    gw_put_string(&w.kv, "12345678", 8); /* pays for the count, but leaves nothing for the second */
+    refused(&w, "key k: ends inside the length of a string", "incomplete");
+}
+
 static void value_types(void **state)
 {
     (void)state;
@@ -312,6 +327,7 @@ int main(void)
         cmocka_unit_test(truncated_at_every_byte),
         cmocka_unit_test(absurd_header_counts),
         cmocka_unit_test(absurd_lengths),
+        cmocka_unit_test(string_without_its_length),
         cmocka_unit_test(value_types),
         cmocka_unit_test(names),
         cmocka_unit_test(tensor_shapes),

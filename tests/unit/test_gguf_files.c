@@ -275,7 +275,18 @@ static void split_models(void **state)
     unlink(one);
     unlink(two);
 
+    /* Split keys of a wrong type, in the sibling and in the first. */
+    save_part(one, sizeof one, 1, 2, (part_keys){0, 2, 2}, "a");
+    snprintf(two, sizeof two, "%s/m-00002-of-00002.gguf", dir);
     gw w = gw_new();
+    gw_f32(&w, "split.no", 1);
+    assert_int_equal(gw_save(&w, two), 0);
+    gw_free(&w);
+    refused_open(one, two, "split.no (type f32)");
+    unlink(one);
+    unlink(two);
+
+    w = gw_new();
     gw_int(&w, "split.count", QN_KV_U16, 2);
     gw_int(&w, "split.no", QN_KV_U16, 0);
     refused(&w, "part 1 of 2", NULL);
