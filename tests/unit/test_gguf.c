@@ -140,6 +140,7 @@ static void arrays_are_indexed(void **state)
     kv = qn_gguf_find(g, "flags");
     assert_true(qn_kv_bool(kv, 2, &b) && b);
     assert_true(qn_kv_bool(kv, 1, &b) && !b);
+    assert_false(qn_kv_bool(kv, 3, &b));
     double f;
     kv = qn_gguf_find(g, "scores");
     assert_true(qn_kv_f64(kv, 0, &f) && f == -1.5);
@@ -210,6 +211,26 @@ static void tensors_at_every_alignment(void **state)
     }
 }
 
+/* The data begin at the next multiple of the alignment, wherever the table ends. */
+static void headers_of_every_length(void **state)
+{
+    (void)state;
+    char pad[80] = {0};
+    for (int n = 0; n < 70; n++) {
+        gw w = gw_new();
+        gw_str(&w, "pad", pad);
+        gw_tensor(&w, "t", QN_F32, 1, (uint64_t[]){2}, "01234567");
+        size_t size;
+        uint8_t *bytes = gw_bytes(&w, &size);
+        qn_gguf *g = open_bytes(bytes, size);
+        assert_memory_equal(qn_gguf_tensor(g, 0)->data, "01234567", 8);
+        qn_gguf_close(g);
+        free(bytes);
+        gw_free(&w);
+        pad[n] = 'x';
+    }
+}
+
 static void many_names_are_found(void **state)
 {
     (void)state;
@@ -260,6 +281,25 @@ static void known_types_without_decode_parse(void **state)
         free(bytes);
         gw_free(&w);
     }
+}
+
+static void longest_names(void **state)
+{
+    (void)state;
+    static char key[65536], name[256];
+    memset(key, 'k', sizeof key - 1);
+    memset(name, 'n', sizeof name - 1);
+    gw w = gw_new();
+    gw_u32(&w, key, 7);
+    gw_tensor(&w, name, QN_F32, 1, (uint64_t[]){2}, NULL);
+    size_t size;
+    uint8_t *bytes = gw_bytes(&w, &size);
+    qn_gguf *g = open_bytes(bytes, size);
+    assert_ptr_equal(qn_gguf_find(g, key), qn_gguf_kv(g, 0));
+    assert_ptr_equal(qn_gguf_find_tensor(g, name), qn_gguf_tensor(g, 0));
+    qn_gguf_close(g);
+    free(bytes);
+    gw_free(&w);
 }
 
 /* Vocabulary files have no tensors and may end before the aligned start of the data. */
@@ -377,6 +417,34 @@ static void one_of_one_is_an_ordinary_file(void **state)
     unlink(path);
 }
 
+/* Sizes and offsets beyond 32 bits, in a sparse file. */
+static void more_than_4_gib(void **state)
+{
+    (void)state;
+    const uint64_t big = 5ull << 30;
+    gw w = gw_new();
+    gw_tensor_raw(&w, "big", QN_F32, 2, (uint64_t[]){1ull << 28, 5}, 0);
+    gw_tensor_raw(&w, "last", QN_F32, 1, (uint64_t[]){4}, big);
+    size_t start;
+    uint8_t *head = gw_bytes(&w, &start);
+    char path[128];
+    snprintf(path, sizeof path, "%s/big.gguf", dir);
+    assert_int_equal(gw_write_file(path, head, start), 0);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseeko(f, (off_t)(start + big), SEEK_SET), 0);
+    assert_int_equal(fwrite("0123456789abcdef", 1, 16, f), 16);
+    assert_int_equal(fclose(f), 0);
+    qn_gguf *g = open_path(path);
+    assert_true(qn_gguf_file_bytes(g) == start + big + 16);
+    assert_true(qn_gguf_find_tensor(g, "big")->n_bytes == big);
+    assert_memory_equal(qn_gguf_find_tensor(g, "last")->data, "0123456789abcdef", 16);
+    qn_gguf_close(g);
+    unlink(path);
+    free(head);
+    gw_free(&w);
+}
+
 static void type_names(void **state)
 {
     (void)state;
@@ -394,11 +462,14 @@ int main(void)
         cmocka_unit_test(scalars_convert),
         cmocka_unit_test(arrays_are_indexed),
         cmocka_unit_test(tensors_at_every_alignment),
+        cmocka_unit_test(headers_of_every_length),
         cmocka_unit_test(many_names_are_found),
         cmocka_unit_test(known_types_without_decode_parse),
+        cmocka_unit_test(longest_names),
         cmocka_unit_test(no_tensors_at_all),
         cmocka_unit_test(split_model_loads_from_its_first_file),
         cmocka_unit_test(one_of_one_is_an_ordinary_file),
+        cmocka_unit_test(more_than_4_gib),
         cmocka_unit_test(type_names),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

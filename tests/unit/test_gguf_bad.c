@@ -286,6 +286,22 @@ static void alignments(void **state)
     refused(&w, "tensor x does not fit", "incomplete");
 }
 
+/* The guess at what a foreign file is reads no further than the file. */
+static void short_foreign_files(void **state)
+{
+    (void)state;
+    static const char *const text[] = {"        ", "\n\n\n\n\n\n\n<", "\xef\xbb\xbf     ", "version ",
+                                       "        {"};
+    for (size_t i = 0; i < sizeof text / sizeof text[0]; i++) {
+        size_t size = strlen(text[i]);
+        char *exact = malloc(size);
+        assert_non_null(exact);
+        memcpy(exact, text[i], size);
+        refused_bytes(exact, size, "is not a GGUF file: it begins with", NULL);
+        free(exact);
+    }
+}
+
 /* Any single byte changed, in all of header, keys and table: no crash, and either result is consistent. */
 static void one_byte_damage(void **state)
 {
@@ -333,6 +349,7 @@ int main(void)
         cmocka_unit_test(tensor_shapes),
         cmocka_unit_test(tensor_places),
         cmocka_unit_test(alignments),
+        cmocka_unit_test(short_foreign_files),
         cmocka_unit_test(one_byte_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

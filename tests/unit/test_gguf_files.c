@@ -194,6 +194,21 @@ static void not_a_file(void **state)
     remember(err.text);
     unlink(path);
 
+    /* Paths are shown whole up to 255 bytes, then without their middle. */
+    for (int len = 250; len < 260; len++) {
+        char long_path[300];
+        memset(long_path, 'x', sizeof long_path);
+        memcpy(long_path, "/none/", 6);
+        for (int i = 60; i < len; i += 60) {
+            long_path[i] = '/';
+        }
+        long_path[len] = '\0';
+        assert_int_equal(qn_gguf_open(&g, long_path, &err), -1);
+        contains(err.text, ": cannot be opened: No such file or directory");
+        assert_int_equal(strstr(err.text, long_path) == err.text, len <= 255);
+        assert_int_equal(strstr(err.text, "...") != NULL, len > 255);
+    }
+
     /* A path longer than a message can hold still leaves room for the reason. */
     char longest[3000];
     memset(longest, 'x', sizeof longest - 1);
@@ -224,6 +239,24 @@ static void save_part(char *path, size_t size, int name_no, int name_count, part
     gw_free(&w);
 }
 
+static void names_that_are_nearly_right(void **state)
+{
+    (void)state;
+    char one[128], path[128];
+    static const char *const nearly[] = {"m-0000a-of-00003.gguf", "m-00001-of-0000a.gguf",
+                                         "m_00001-of-00003.gguf", "m-00001_of_00003.gguf",
+                                         "m-00001-of-00003.ggu_", "m-00001-of-00004.gguf"};
+    for (size_t i = 0; i < sizeof nearly / sizeof nearly[0]; i++) {
+        for (int no = 0; no < 2; no++) {
+            save_part(one, sizeof one, 1, 3, (part_keys){no, 3, 3}, "a");
+            snprintf(path, sizeof path, "%s/%s", dir, nearly[i]);
+            assert_int_equal(rename(one, path), 0);
+            refused_path(path, no ? "whose name ends in -00001-of-00003.gguf" : "not called", NULL);
+            unlink(path);
+        }
+    }
+}
+
 static void split_models(void **state)
 {
     (void)state;
@@ -240,7 +273,7 @@ static void split_models(void **state)
     save_part(three, sizeof three, 3, 3, (part_keys){2, 4, 3}, "c");
     refused_open(one, three, "split.count 4");
     save_part(three, sizeof three, 3, 3, (part_keys){1, 3, 3}, "c");
-    refused_open(one, three, "split.no 1");
+    contains(refused_open(one, three, "split.no 1"), "should be 2 and 3");
     save_part(three, sizeof three, 3, 3, (part_keys){-1, -1, 3}, "c");
     refused_open(one, three, "split.no -1");
     save_part(three, sizeof three, 3, 3, (part_keys){2, 3, 3}, "c");
@@ -302,6 +335,7 @@ int main(void)
         cmocka_unit_test(not_a_gguf),
         cmocka_unit_test(html_in_other_forms),
         cmocka_unit_test(not_a_file),
+        cmocka_unit_test(names_that_are_nearly_right),
         cmocka_unit_test(split_models),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
