@@ -1,1 +1,0 @@
-typedef int qn_codegen_room; /* keeps an empty room buildable; goes with the first source file */
