@@ -7,19 +7,19 @@
 
 /* One query block against a range of keys of one KV head, online softmax. */
 typedef struct qn_attn_block {
-    int n_row;            /* query rows: (token, head of the group) pairs */
-    const float *q;       /* [n_row][k_dim], already multiplied by the scale */
-    const int *row_pos;   /* position of each row's token */
-    const float *slope;   /* ALiBi slope of each row (0: none) */
+    int n_row;          /* query rows: (token, head of the group) pairs */
+    const float *q;     /* [n_row][k_dim], already multiplied by the scale */
+    const int *row_pos; /* position of each row's token */
+    const float *slope; /* ALiBi slope of each row (0: none) */
     int k_dim, v_dim;
-    int key_first, key_last; /* keys [first, last) by position; masks are applied inside */
-    int window;              /* 0: all */
-    float softcap;           /* 0: none */
-    const uint16_t *k, *v;   /* f16 cache, first row, this head's columns */
+    int key_first, key_last;   /* keys [first, last) by position; masks are applied inside */
+    int window;                /* 0: all */
+    float softcap;             /* 0: none */
+    const uint16_t *k, *v;     /* f16 cache, first row, this head's columns */
     size_t k_stride, v_stride; /* values between cache rows */
     int cache_rows;
-    float *m, *l; /* [n_row] running maximum and sum, written */
-    float *o;     /* [n_row][v_dim], not divided by l, written */
+    float *m, *l;   /* [n_row] running maximum and sum, written */
+    float *o;       /* [n_row][v_dim], not divided by l, written */
     float *scratch; /* qn_attn_scratch floats */
 } qn_attn_block;
 

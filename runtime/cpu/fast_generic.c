@@ -2,16 +2,17 @@
 #define QN_FAST_LABEL "generic"
 #include "cpu/fast_impl.h"
 
+#include "cpu/isa.h"
+
+static const qn_fast_kernels *const by_isa[QN_ISA_COUNT] = {
+    [QN_ISA_PORTABLE] = &qn_fast_generic,
+#if defined(__x86_64__)
+    [QN_ISA_AVX2] = &qn_fast_avx2,
+    [QN_ISA_AVX512] = &qn_fast_avx512,
+#endif
+};
+
 const qn_fast_kernels *qn_fast_select(void)
 {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni")) {
-        return &qn_fast_avx512;
-    }
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
-        return &qn_fast_avx2;
-    }
-#endif
-    return &qn_fast_generic;
+    return by_isa[qn_isa_best()];
 }

@@ -43,7 +43,8 @@ static float silu_exact(float x)
     return x / (1.0f + expf(-x));
 }
 
-/* an = beta + softplus(alpha_n), ap = softplus(alpha_p) (Huang and Schlag, 2024, in the form that files store). */
+/* an = beta + softplus(alpha_n), ap = softplus(alpha_p) (Huang and Schlag, 2024, in the form that files
+ * store). */
 static void xielu(float *x, int n, const float p[4])
 {
     float ap = log1pf(expf(p[1])), an = p[2] + log1pf(expf(p[0]));
@@ -64,7 +65,10 @@ static void activate(const qn_cpu *c, float *x, int n, int act, const float xiel
     } else if (act != QN_ACT_NONE) {
         for (int i = 0; i < n; i++) {
             float v = x[i], r = v > 0 ? v : 0;
-            x[i] = act == QN_ACT_SILU ? silu_exact(v) : act == QN_ACT_GELU ? gelu_exact(v) : act == QN_ACT_RELU ? r : r * r;
+            x[i] = act == QN_ACT_SILU   ? silu_exact(v)
+                   : act == QN_ACT_GELU ? gelu_exact(v)
+                   : act == QN_ACT_RELU ? r
+                                        : r * r;
         }
     }
 }

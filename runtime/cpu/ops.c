@@ -5,9 +5,8 @@
 #include "cpu/cpu.h"
 
 const qn_cpu_op qn_cpu_ops[QN_OP_COUNT] = {
-    [QN_OP_EMBED] = qn_cpu_embed,     [QN_OP_SELECT] = qn_cpu_select,
-    [QN_OP_NORM] = qn_cpu_norm,       [QN_OP_LINEAR] = qn_cpu_linear,
-    [QN_OP_GLU] = qn_cpu_glu,         [QN_OP_ROPE_KV] = qn_cpu_rope_kv,
+    [QN_OP_EMBED] = qn_cpu_embed,         [QN_OP_SELECT] = qn_cpu_select, [QN_OP_NORM] = qn_cpu_norm,
+    [QN_OP_LINEAR] = qn_cpu_linear,       [QN_OP_GLU] = qn_cpu_glu,       [QN_OP_ROPE_KV] = qn_cpu_rope_kv,
     [QN_OP_ATTENTION] = qn_cpu_attention, [QN_OP_MIX] = qn_cpu_mix,
 };
 
@@ -79,8 +78,8 @@ int qn_cpu_embed(qn_cpu *c, const qn_step *s, qn_err *err)
 {
     const qn_spec_embed *sp = &s->spec.embed;
     if (sp->n_pos > 0 && c->pos + c->n_tokens > sp->n_pos) {
-        return qn_fail(err, "position %d: the model has learned positions for %d tokens only", c->pos + c->n_tokens - 1,
-                       sp->n_pos);
+        return qn_fail(err, "position %d: the model has learned positions for %d tokens only",
+                       c->pos + c->n_tokens - 1, sp->n_pos);
     }
     run_rows(c, s, embed_rows);
     return 0;

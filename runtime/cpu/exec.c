@@ -1,0 +1,310 @@
+/* exec.c: the CPU executor: memory, and the walk over a plan's steps. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+int qn_kv_rows(const qn_kv_cache *kv, const qn_exec_opts *opts)
+{
+    int ring = kv->window + opts->n_ubatch;
+    return kv->window > 0 && ring < opts->n_ctx ? ring : opts->n_ctx;
+}
+
+static size_t kv_value_bytes(const qn_exec_opts *opts)
+{
+    return opts->exact ? sizeof(float) : sizeof(uint16_t);
+}
+
+static size_t kv_bytes(const qn_kv_cache *kv, const qn_exec_opts *opts, int dim)
+{
+    return (size_t)qn_kv_rows(kv, opts) * (size_t)kv->n_head_kv * (size_t)dim * kv_value_bytes(opts);
+}
+
+static size_t buf_bytes(const qn_buf *b, const qn_exec_opts *opts)
+{
+    return (size_t)b->width * (size_t)opts->n_ubatch * sizeof(float);
+}
+
+/* What the steps of a plan need beyond its buffers. */
+typedef struct needs {
+    int max_n_in;
+    size_t product;      /* floats a row */
+    size_t worker_bytes; /* scratch a worker */
+} needs;
+
+static needs find_needs(const qn_plans *p, const qn_exec_opts *opts)
+{
+    needs n = {1, 1, qn_cpu_attention_scratch(p, opts)};
+    for (int i = 0; i < p->prefill.n_step; i++) {
+        const qn_step *s = &p->prefill.steps[i];
+        size_t row = 0;
+        if (s->op->id == QN_OP_LINEAR) {
+            n.max_n_in = s->spec.linear.n_in > n.max_n_in ? s->spec.linear.n_in : n.max_n_in;
+            n.product = max_size(n.product, s->spec.linear.residual ? (size_t)s->spec.linear.n_out : 0);
+        } else if (s->op->id == QN_OP_GLU) {
+            n.max_n_in = s->spec.glu.n_in > n.max_n_in ? s->spec.glu.n_in : n.max_n_in;
+            n.product = max_size(n.product, 2 * (size_t)s->spec.glu.n_ff);
+        } else if (s->op->id == QN_OP_NORM) {
+            row = (size_t)s->spec.norm.n;
+        } else if (s->op->id == QN_OP_ROPE_KV) {
+            row = (size_t)s->spec.rope_kv.n_head_kv * (size_t)s->spec.rope_kv.v_dim;
+        }
+        n.worker_bytes = max_size(n.worker_bytes, row * sizeof(float));
+    }
+    n.worker_bytes = (n.worker_bytes + 127) / 64 * 64;
+    return n;
+}
+
+static int thread_count(const qn_exec_opts *opts)
+{
+    return opts->n_threads > 0 ? opts->n_threads : qn_cpu_count();
+}
+
+void qn_cpu_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
+{
+    needs n = find_needs(p, opts);
+    int threads = thread_count(opts);
+    *out = (qn_memory){.weights = qn_model_weight_bytes(p->model)};
+    for (int i = 0; i < p->n_kv; i++) {
+        out->kv += kv_bytes(&p->kv[i], opts, p->kv[i].k_dim) + kv_bytes(&p->kv[i], opts, p->kv[i].v_dim);
+    }
+    for (int i = 0; i < p->n_buf; i++) {
+        out->activations += buf_bytes(&p->bufs[i], opts);
+    }
+    out->activations += n.product * (size_t)opts->n_ubatch * sizeof(float);
+    out->other = n.worker_bytes * (size_t)threads + qn_mm_bytes(threads, opts->exact, n.max_n_in) +
+                 qn_act_bytes(opts->exact, n.max_n_in, opts->n_ubatch) +
+                 qn_cpu_split_floats(p, opts, threads) * sizeof(float);
+}
+
+static void cpu_free(qn_exec *e)
+{
+    qn_cpu *c = (qn_cpu *)e;
+    for (int i = 0; c->bufs && i < e->plans->n_buf; i++) {
+        free(c->bufs[i]);
+    }
+    for (int i = 0; c->kv && i < e->plans->n_kv; i++) {
+        free(c->kv[i].k);
+        free(c->kv[i].v);
+    }
+    for (int i = 0; i < c->n_rope; i++) {
+        free(c->ropes[i].cs);
+    }
+    free(c->bufs);
+    free(c->kv);
+    free(c->ropes);
+    free(c->scratch);
+    free(c->product);
+    free(c->split);
+    qn_act_free(&c->act);
+    qn_mm_free(c->mm);
+    qn_pool_free(c->pool);
+    free(c);
+}
+
+/* cos and sin of the run's positions for every table, once. The angle is formed in double: at position
+ * 100,000 a float product would be off by several thousandths of a turn. */
+static void fill_ropes(qn_cpu *c)
+{
+    for (int i = 0; i < c->n_rope; i++) {
+        const qn_cpu_rope *r = &c->ropes[i];
+        for (int t = 0; t < c->n_tokens; t++) {
+            float *cs = r->cs + (size_t)t * r->n_rot;
+            for (int k = 0; k < r->n_rot / 2; k++) {
+                double angle = (double)(c->pos + t) * (double)r->table[k];
+                cs[2 * k] = (float)cos(angle) * r->mscale;
+                cs[2 * k + 1] = (float)sin(angle) * r->mscale;
+            }
+        }
+    }
+}
+
+static int check_run(const qn_cpu *c, const qn_run *r, qn_err *err)
+{
+    const qn_exec *e = &c->base;
+    if (r->n < 1 || r->n > e->opts.n_ubatch || (r->phase == QN_PHASE_DECODE && r->n != 1)) {
+        return qn_fail(err, "a run of %d tokens (at most %d, one in decode)", r->n, e->opts.n_ubatch);
+    }
+    if (r->pos != e->length) {
+        return qn_fail(err, "run at position %d, but %d positions are held", r->pos, e->length);
+    }
+    if (r->n > e->opts.n_ctx - r->pos) {
+        return qn_fail(err, "the context of %d tokens is full: %d held, %d more asked for", e->opts.n_ctx,
+                       r->pos, r->n);
+    }
+    for (int i = 0; i < r->n; i++) {
+        if (r->tokens[i] < 0 || r->tokens[i] >= e->plans->model->n_vocab) {
+            return qn_fail(err, "token id %d at position %d is outside the vocabulary of %d", r->tokens[i],
+                           r->pos + i, e->plans->model->n_vocab);
+        }
+    }
+    return 0;
+}
+
+static int copy_logits(const qn_cpu *c, const qn_plan *plan, float *out, qn_err *err)
+{
+    size_t n = (size_t)c->base.plans->model->n_vocab;
+    const float *in = c->bufs[plan->logits_buf];
+    for (size_t i = 0; i < n * (size_t)c->n_out; i++) {
+        if (!isfinite(in[i])) {
+            return qn_fail(err, "logits hold %s (output row %zu, token %zu)",
+                           isnan(in[i]) ? "NaN" : "infinity", i / n, i % n);
+        }
+    }
+    memcpy(out, in, sizeof(float) * n * (size_t)c->n_out);
+    return 0;
+}
+
+static int cpu_run(qn_exec *e, const qn_run *r, qn_err *err)
+{
+    qn_cpu *c = (qn_cpu *)e;
+    if (check_run(c, r, err)) {
+        return -1;
+    }
+    const qn_plan *plan = r->phase == QN_PHASE_DECODE ? &e->plans->decode : &e->plans->prefill;
+    c->tokens = r->tokens;
+    c->n_tokens = r->n;
+    c->pos = r->pos;
+    c->n_out = r->outputs == QN_OUT_ALL ? r->n : r->outputs == QN_OUT_LAST ? 1 : 0;
+    c->first_out = r->n - c->n_out;
+    fill_ropes(c);
+    for (int i = 0; i < plan->n_step; i++) {
+        const qn_step *s = &plan->steps[i];
+        bool wanted = s->rows == QN_ROWS_TOKENS || c->n_out > 0;
+        bool head = s->out[0].buf == plan->logits_buf && c->n_out == 0;
+        if (wanted && !head && qn_cpu_ops[s->op->id](c, s, err)) {
+            return qn_fail_prefix(err, "step %s", s->name);
+        }
+        if (i == r->stop_after) {
+            e->length += r->n;
+            return 0;
+        }
+    }
+    if (c->n_out > 0 && copy_logits(c, plan, r->logits, err)) {
+        return -1;
+    }
+    e->length += r->n;
+    return 0;
+}
+
+static int cpu_truncate(qn_exec *e, int length, qn_err *err)
+{
+    if (length < 0 || length > e->length) {
+        return qn_fail(err, "cannot keep %d of %d positions", length, e->length);
+    }
+    for (int i = 0; i < e->plans->n_kv; i++) {
+        const qn_kv_cache *kv = &e->plans->kv[i];
+        int rows = qn_kv_rows(kv, &e->opts);
+        int oldest = e->length - rows, needed = length - kv->window + 1;
+        if (kv->window > 0 && length > 0 && oldest > (needed > 0 ? needed : 0)) {
+            return qn_fail(err, "layer %d keeps the last %d positions only: cannot go back from %d to %d",
+                           kv->layer, rows, e->length, length);
+        }
+    }
+    e->length = length;
+    return 0;
+}
+
+static int cpu_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err)
+{
+    const qn_cpu *c = (const qn_cpu *)e;
+    if (v.buf < 0 || v.buf >= e->plans->n_buf || v.col < 0 || v.width < 0 ||
+        v.col + v.width > e->plans->bufs[v.buf].width || row < 0 || n_rows < 0 ||
+        row + n_rows > e->opts.n_ubatch) {
+        return qn_fail(err, "no such view");
+    }
+    for (int r = 0; r < n_rows; r++) {
+        memcpy(out + (size_t)r * v.width, qn_cpu_at(c, v, row + r), sizeof(float) * (size_t)v.width);
+    }
+    return 0;
+}
+
+static int alloc_ropes(qn_cpu *c, const qn_plans *p, qn_err *err)
+{
+    c->ropes = qn_calloc((size_t)p->prefill.n_step, sizeof *c->ropes);
+    if (!c->ropes) {
+        return qn_fail(err, "out of memory");
+    }
+    for (int i = 0; i < p->prefill.n_step; i++) {
+        const qn_step *s = &p->prefill.steps[i];
+        bool known = !s->table;
+        for (int k = 0; k < c->n_rope && !known; k++) {
+            known = c->ropes[k].table == s->table && c->ropes[k].n_rot == s->spec.rope_kv.n_rot &&
+                    c->ropes[k].mscale == s->spec.rope_kv.mscale;
+        }
+        if (known) {
+            continue;
+        }
+        qn_cpu_rope *r = &c->ropes[c->n_rope++];
+        *r = (qn_cpu_rope){s->table, s->spec.rope_kv.n_rot, s->spec.rope_kv.mscale, NULL};
+        r->cs = qn_alloc64((size_t)r->n_rot * (size_t)c->base.opts.n_ubatch * sizeof(float));
+        if (!r->cs) {
+            return qn_fail(err, "out of memory for RoPE tables");
+        }
+    }
+    return 0;
+}
+
+static int alloc_memory(qn_cpu *c, const qn_plans *p, qn_err *err)
+{
+    const qn_exec_opts *o = &c->base.opts;
+    needs n = find_needs(p, o);
+    c->bufs = qn_calloc((size_t)p->n_buf, sizeof *c->bufs);
+    c->kv = qn_calloc((size_t)p->n_kv, sizeof *c->kv);
+    c->scratch_bytes = n.worker_bytes;
+    c->scratch = qn_alloc64(n.worker_bytes * (size_t)o->n_threads);
+    c->product = qn_alloc64(n.product * (size_t)o->n_ubatch * sizeof(float));
+    c->split = qn_alloc64(qn_cpu_split_floats(p, o, o->n_threads) * sizeof(float));
+    if (!c->bufs || !c->kv || !c->scratch || !c->product || !c->split) {
+        return qn_fail(err, "out of memory for scratch");
+    }
+    for (int i = 0; i < p->n_buf; i++) {
+        c->bufs[i] = qn_alloc64(buf_bytes(&p->bufs[i], o));
+        if (!c->bufs[i]) {
+            return qn_fail(err, "out of memory for activations (%zu bytes for '%s')",
+                           buf_bytes(&p->bufs[i], o), p->bufs[i].name);
+        }
+    }
+    for (int i = 0; i < p->n_kv; i++) {
+        const qn_kv_cache *kv = &p->kv[i];
+        c->kv[i].rows = qn_kv_rows(kv, o);
+        c->kv[i].k = qn_alloc64(kv_bytes(kv, o, kv->k_dim));
+        c->kv[i].v = qn_alloc64(kv_bytes(kv, o, kv->v_dim));
+        if (!c->kv[i].k || !c->kv[i].v) {
+            return qn_fail(err, "out of memory for the KV cache (n_ctx %d)", o->n_ctx);
+        }
+    }
+    if (alloc_ropes(c, p, err) || qn_act_init(&c->act, o->exact, n.max_n_in, o->n_ubatch, err)) {
+        return -1;
+    }
+    return qn_mm_new(&c->mm, c->pool, qn_isa_best(), o->exact, n.max_n_in, err);
+}
+
+int qn_cpu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, qn_err *err)
+{
+    qn_cpu *c = qn_calloc(1, sizeof *c);
+    if (!c) {
+        return qn_fail(err, "out of memory");
+    }
+    c->base = (qn_exec){.name = "cpu",
+                        .plans = plans,
+                        .opts = *opts,
+                        .run = cpu_run,
+                        .truncate = cpu_truncate,
+                        .read = cpu_read,
+                        .free = cpu_free};
+    c->base.opts.n_threads = thread_count(opts);
+    c->fast = opts->exact ? NULL : qn_fast_select();
+    if (qn_pool_new(&c->pool, c->base.opts.n_threads, err) || alloc_memory(c, plans, err)) {
+        cpu_free(&c->base);
+        return -1;
+    }
+    *out = &c->base;
+    return 0;
+}
