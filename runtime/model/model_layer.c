@@ -11,7 +11,7 @@ static bool has(const qn_binder *b, const char *name)
 
 static void ffn_numbers(qn_ffn *f, const qn_layer_cfg *c)
 {
-    f->act = (qn_act)c->ffn.activation;
+    f->act = (qn_activation)c->ffn.activation;
     f->n_ff = c->ffn.n_ff;
     f->input_shared = c->ffn.input_shared;
     f->sparsity_std = (float)c->ffn.sparsity_std;
