@@ -1,0 +1,161 @@
+// rooms: room_text quern_cjson
+/* Every case of the golden vocabularies: ids equal another engine's (tests/data/README.md). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/tok_cases.h"
+
+static bool same_ids(const int32_t *ids, size_t n, const cJSON *want)
+{
+    if ((size_t)cJSON_GetArraySize(want) != n) {
+        return false;
+    }
+    const cJSON *x;
+    size_t i = 0;
+    cJSON_ArrayForEach(x, want)
+    {
+        if (!cJSON_IsNumber(x) || x->valueint != ids[i++]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool run_case(const qn_tokenizer *t, char *line)
+{
+    int mark = qn_json_hide_nul(line);
+    assert_true(mark >= 0);
+    cJSON *c = cJSON_Parse(line);
+    assert_non_null(c);
+    size_t len, n;
+    char *text = tc_text(c, mark, &len);
+    int32_t *ids;
+    qn_err err;
+    if (qn_tokenize(t, text, len, tc_flag(c, "add_special"), tc_flag(c, "parse_special"), &ids, &n, &err)) {
+        fail_msg("%s: %s", line, err.text);
+    }
+    bool same = same_ids(ids, n, cJSON_GetObjectItemCaseSensitive(c, "ids"));
+    if (!same) {
+        print_error("differs: %s\n    got:", line);
+        for (size_t i = 0; i < n; i++) {
+            print_error(" %d", ids[i]);
+        }
+        print_error("\n");
+    }
+    free(ids);
+    free(text);
+    cJSON_Delete(c);
+    return same;
+}
+
+static void run_cases(const char *vocabulary, int n_cases)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.cases.jsonl", QN_TEST_DATA, vocabulary);
+    size_t size;
+    char *cases = tc_read(path, &size), *rest = cases, *line;
+    qn_tokenizer *t = tc_load(vocabulary);
+    int n = 0, bad = 0;
+    while ((line = strsep(&rest, "\n")) && *line) {
+        n++;
+        bad += !run_case(t, line);
+    }
+    print_message("%s: %d of %d\n", vocabulary, n - bad, n);
+    assert_int_equal(n, n_cases);
+    assert_int_equal(bad, 0);
+    qn_tokenizer_free(t);
+    free(cases);
+}
+
+static void deepseek_coder(void **state)
+{
+    (void)state;
+    run_cases("deepseek-coder", 726);
+}
+
+static void falcon(void **state)
+{
+    (void)state;
+    run_cases("falcon", 740);
+}
+
+static void gpt_2(void **state)
+{
+    (void)state;
+    run_cases("gpt-2", 300);
+}
+
+static void llama_spm(void **state)
+{
+    (void)state;
+    run_cases("llama-spm", 300);
+}
+
+static void phi_3(void **state)
+{
+    (void)state;
+    run_cases("phi-3", 300);
+}
+
+static void starcoder(void **state)
+{
+    (void)state;
+    run_cases("starcoder", 748);
+}
+
+/* The pairs that come with the vocabularies: texts between separator lines, one line of ids each. */
+static void inp_out(const char *vocabulary, int n_pairs)
+{
+    static const char mark[] = "\n__ggml_vocab_test__\n";
+    char path[512];
+    size_t size;
+    snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf.inp", QN_TEST_DATA, vocabulary);
+    char *inp = tc_read(path, &size);
+    snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf.out", QN_TEST_DATA, vocabulary);
+    char *out = tc_read(path, &size), *lines = out;
+    qn_tokenizer *t = tc_load(vocabulary);
+    int n_seen = 0;
+    for (char *text = inp, *end; (end = strstr(text, mark)); text = end + sizeof mark - 1) {
+        char *want = strsep(&lines, "\n");
+        assert_non_null(want);
+        int32_t *ids;
+        size_t n;
+        qn_err err;
+        assert_int_equal(qn_tokenize(t, text, (size_t)(end - text), false, false, &ids, &n, &err), 0);
+        for (size_t i = 0; i < n; i++) {
+            assert_int_equal(ids[i], strtol(want, &want, 10));
+        }
+        while (*want == ' ') {
+            want++;
+        }
+        assert_string_equal(want, "");
+        free(ids);
+        n_seen++;
+    }
+    assert_int_equal(n_seen, n_pairs);
+    qn_tokenizer_free(t);
+    free(out);
+    free(inp);
+}
+
+static void pairs(void **state)
+{
+    (void)state;
+    static const char *const all[] = {"deepseek-coder", "falcon", "gpt-2", "llama-spm", "phi-3", "starcoder"};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        inp_out(all[i], 46);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deepseek_coder), cmocka_unit_test(falcon), cmocka_unit_test(gpt_2),
+        cmocka_unit_test(llama_spm),      cmocka_unit_test(phi_3),  cmocka_unit_test(starcoder),
+        cmocka_unit_test(pairs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
