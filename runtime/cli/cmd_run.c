@@ -1,0 +1,325 @@
+/* quern run: one prompt in, one answer out. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/json.h"
+#include "cli/load.h"
+#include "cli/prompt.h"
+#include "engine/memory.h"
+
+typedef struct run_args {
+    qn_model_args model;
+    qn_prompt_args prompt;
+    quern_sampler_params sampling;
+    const char *seed;
+    int n_predict;
+    qn_strs stop;
+    bool ignore_eos, stream, json;
+} run_args;
+
+typedef struct run_times {
+    double load, prompt, decode;
+    size_t n_prompt;
+} run_times;
+
+static const qn_opt sampling_opts[] = {
+    {"--temp", "T", "Temperature; 0: always the likeliest token. Default: 0.8.", QN_OPT_FLOAT,
+     offsetof(run_args, sampling.temperature), 0, INT_MAX},
+    {"--top-k", "N", "Keep the N likeliest tokens; 0: all. Default: 40.", QN_OPT_INT,
+     offsetof(run_args, sampling.top_k), 0, INT_MAX},
+    {"--top-p", "P", "Keep the likeliest tokens that make up P; 1: all. Default: 0.95.", QN_OPT_FLOAT,
+     offsetof(run_args, sampling.top_p), 0, 1},
+    {"--min-p", "P", "Keep tokens at least P times as likely as the likeliest; 0: all. Default: 0.05.",
+     QN_OPT_FLOAT, offsetof(run_args, sampling.min_p), 0, 1},
+    {"--repeat-penalty", "X", "Penalise tokens already seen; 1: off. Default: 1.", QN_OPT_FLOAT,
+     offsetof(run_args, sampling.repeat_penalty)},
+    {"--repeat-last-n", "N", "Tokens the penalty looks back; 0: off, -1: whole context. Default: 64.",
+     QN_OPT_INT, offsetof(run_args, sampling.repeat_last_n), -1, INT_MAX},
+    {"-s, --seed", "N", "Seed of the draws; -1: a random one, printed. Default: -1.", QN_OPT_STR,
+     offsetof(run_args, seed)},
+    {0},
+};
+
+static const qn_opt answer_opts[] = {
+    {"-n, --predict, --n-predict", "N",
+     "At most N tokens; -1: until an end token or the context's end; 0: only process the prompt. Default: "
+     "-1.",
+     QN_OPT_INT, offsetof(run_args, n_predict), -1, INT_MAX},
+    {"--stop, -r, --reverse-prompt", "TEXT",
+     "End before this text; may be given several times. Escapes as in -p.", QN_OPT_STRS,
+     offsetof(run_args, stop)},
+    {"--ignore-eos", NULL, "Never sample an end token.", QN_OPT_FLAG, offsetof(run_args, ignore_eos)},
+    {"--no-stream", NULL, "Print the answer when it is complete.", QN_OPT_UNSET, offsetof(run_args, stream)},
+    {"--json", NULL, "Print one JSON object instead: text, ids, counts, times, stop reason.", QN_OPT_FLAG,
+     offsetof(run_args, json)},
+    {0},
+};
+
+static volatile sig_atomic_t interrupted, generating;
+
+/* The first Ctrl-C ends the answer; before and after it there is nothing to wait for. */
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    if (!generating || interrupted) {
+        _exit(QN_EXIT_INTERRUPT);
+    }
+    interrupted = 1;
+}
+
+static bool on_text(void *user, const char *text, size_t len, int32_t token)
+{
+    const bool *stream = user;
+    (void)token;
+    if (*stream && len > 0) {
+        fwrite(text, 1, len, stdout);
+        if (fflush(stdout) != 0) {
+            return false;
+        }
+    }
+    return !interrupted;
+}
+
+/* -1: go on. A random seed has 32 bits, which are easier to retype. */
+static int resolve_seed(run_args *a)
+{
+    uint32_t random;
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(a->seed, &end, 10);
+    bool minus_one = strcmp(a->seed, "-1") == 0;
+    if (!minus_one && (*a->seed < '0' || *a->seed > '9' || *end != 0 || errno != 0)) {
+        return qn_cli_usage_error("run", "--seed: '%s' is neither a whole number of 64 bits nor -1", a->seed);
+    }
+    if (minus_one) {
+        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+            return qn_cli_error("no random seed: %s", strerror(errno));
+        }
+        v = random;
+    }
+    a->sampling.seed = v;
+    return -1;
+}
+
+static const char *stop_name(quern_stop s)
+{
+    switch (s) {
+    case QUERN_STOP_END:
+        return "end";
+    case QUERN_STOP_STRING:
+        return "string";
+    case QUERN_STOP_LENGTH:
+        return "length";
+    case QUERN_STOP_ABORT:
+        return "abort";
+    }
+    return "?";
+}
+
+static double rate(double n, double s)
+{
+    return s > 0 && n > 0 ? n / s : 0;
+}
+
+static void show_settings(const run_args *a, const quern_model *m)
+{
+    const quern_sampler_params *p = &a->sampling;
+    qn_cli_note("sampling: temp %g, top-k %d, top-p %g, min-p %g, repeat-penalty %g over %d",
+                (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p,
+                (double)p->repeat_penalty, p->repeat_last_n);
+    size_t n;
+    const int32_t *end = qn_tokenizer_eog(m->tok, &n);
+    fprintf(stderr, "quern: end tokens%s:", a->ignore_eos ? " (ignored)" : "");
+    for (size_t i = 0; i < n; i++) {
+        size_t len = 0;
+        const char *text = qn_token_text(m->tok, end[i], &len);
+        fprintf(stderr, " %d '%.*s'", end[i], (int)len, text != NULL ? text : "");
+    }
+    fprintf(stderr, "%s\n", n == 0 ? " none" : "");
+}
+
+static void report(const quern_generate_result *r, const run_times *t)
+{
+    char peak[24], why[48] = "";
+    size_t n_decoded = r->n_generated > 0 ? r->n_generated - 1 : 0;
+    if (r->stop == QUERN_STOP_END) {
+        snprintf(why, sizeof why, " (token %d)", r->tokens[r->n_generated - 1]);
+    }
+    qn_cli_note("load   %10.1f ms", 1e3 * t->load);
+    qn_cli_note("prompt %10.1f ms, %6zu tokens, %8.2f t/s", 1e3 * t->prompt, t->n_prompt,
+                rate((double)t->n_prompt, t->prompt));
+    qn_cli_note("decode %10.1f ms, %6zu tokens, %8.2f t/s", 1e3 * t->decode, n_decoded,
+                rate((double)n_decoded, t->decode));
+    qn_cli_note("stop: %s%s after %zu tokens; peak memory %s", stop_name(r->stop), why, r->n_generated,
+                qn_memory_text(qn_peak_memory(), peak));
+}
+
+static int print_json(const run_args *a, const qn_loaded *l, const int32_t *ids,
+                      const quern_generate_result *r, const run_times *t)
+{
+    cJSON *o = cJSON_CreateObject();
+    size_t n_decoded = r->n_generated > 0 ? r->n_generated - 1 : 0;
+    cJSON_AddStringToObject(o, "version", quern_version());
+    qn_json_text(o, "model", a->model.path, strlen(a->model.path));
+    cJSON_AddStringToObject(o, "architecture", l->model->model->arch);
+    cJSON_AddStringToObject(o, "backend", quern_session_backend(l->session));
+    cJSON_AddBoolToObject(o, "exact", a->model.exact);
+    cJSON_AddNumberToObject(o, "n_ctx", quern_session_n_ctx(l->session));
+    qn_json_text(o, "text", r->text, r->text_len);
+    cJSON_AddStringToObject(o, "stop", stop_name(r->stop));
+    qn_json_i32s(o, "prompt_ids", ids, t->n_prompt);
+    qn_json_i32s(o, "ids", r->tokens, r->n_generated);
+    cJSON_AddNumberToObject(o, "n_prompt", (double)t->n_prompt);
+    cJSON_AddNumberToObject(o, "n_generated", (double)r->n_generated);
+    qn_json_u64(o, "seed", a->sampling.seed);
+    cJSON_AddNumberToObject(o, "load_seconds", t->load);
+    cJSON_AddNumberToObject(o, "prompt_seconds", t->prompt);
+    cJSON_AddNumberToObject(o, "decode_seconds", t->decode);
+    cJSON_AddNumberToObject(o, "prompt_tokens_per_second", rate((double)t->n_prompt, t->prompt));
+    cJSON_AddNumberToObject(o, "decode_tokens_per_second", rate((double)n_decoded, t->decode));
+    qn_json_u64(o, "peak_memory_bytes", qn_peak_memory());
+    return qn_json_print(o, 0);
+}
+
+static int unescape_stops(run_args *a, char ***copies)
+{
+    *copies = calloc(a->stop.n + 1, sizeof **copies);
+    for (size_t i = 0; *copies != NULL && i < a->stop.n; i++) {
+        char *s = strdup(a->stop.items[i]);
+        if (s == NULL) {
+            return qn_cli_error("out of memory");
+        }
+        (*copies)[i] = s;
+        if (a->prompt.escape) {
+            s[qn_unescape(s, strlen(s))] = 0;
+        }
+    }
+    return *copies != NULL ? -1 : qn_cli_error("out of memory");
+}
+
+static int answer(run_args *a, qn_loaded *l, const int32_t *ids, run_times *t, const char *const *stops)
+{
+    quern_error err;
+    quern_sampler *sampler = NULL;
+    quern_generate_result r = {0};
+    bool stream = a->stream && !a->json;
+    quern_generate_params p = {
+        .n_predict = a->n_predict,
+        .stop = stops,
+        .n_stop = a->stop.n,
+        .ignore_end = a->ignore_eos,
+        .on_text = on_text,
+        .user = &stream,
+    };
+    double start = qn_seconds();
+    if (quern_sampler_new(&sampler, &a->sampling, &err) != 0 ||
+        quern_session_append(l->session, ids, t->n_prompt, false, &err) != 0) {
+        quern_sampler_free(sampler);
+        return qn_cli_error("%s", err.text);
+    }
+    t->prompt = qn_seconds() - start;
+    generating = 1;
+    int rc = quern_generate(l->session, sampler, &p, &r, &err);
+    generating = 0;
+    quern_sampler_free(sampler);
+    if (rc != 0) {
+        fflush(stdout);
+        return qn_cli_error("%s", err.text);
+    }
+    t->decode = r.decode_seconds;
+    if (a->json) {
+        rc = print_json(a, l, ids, &r, t);
+    } else {
+        if (!stream) {
+            fwrite(r.text, 1, r.text_len, stdout);
+        }
+        if (isatty(STDOUT_FILENO) && r.text_len > 0 && r.text[r.text_len - 1] != '\n') {
+            putchar('\n');
+        }
+        rc = fflush(stdout) == 0 && !ferror(stdout) ? QN_EXIT_OK
+                                                    : qn_cli_error("cannot write the answer to stdout");
+    }
+    report(&r, t);
+    quern_generate_result_free(&r);
+    return rc != QN_EXIT_OK ? rc : interrupted ? QN_EXIT_INTERRUPT : QN_EXIT_OK;
+}
+
+static int run_loaded(run_args *a, qn_loaded *l, const char *text, size_t len, const char *const *stops)
+{
+    int32_t *ids;
+    run_times t = {.load = l->seconds};
+    if (qn_prompt_tokens(l->model, &a->prompt, text, len, &ids, &t.n_prompt) != 0) {
+        return QN_EXIT_ERROR;
+    }
+    if (a->prompt.show) {
+        qn_prompt_show(l->model, ids, t.n_prompt);
+    }
+    if (qn_cli_verbosity > 0) {
+        show_settings(a, l->model);
+    }
+    int rc;
+    if (t.n_prompt > (size_t)quern_session_n_ctx(l->session)) {
+        rc = qn_cli_error("the prompt has %zu tokens, the context holds %d; shorten it or raise -c",
+                          t.n_prompt, quern_session_n_ctx(l->session));
+    } else {
+        if (a->sampling.temperature > 0) {
+            qn_cli_note("seed %" PRIu64, a->sampling.seed);
+        }
+        rc = answer(a, l, ids, &t, stops);
+    }
+    free(ids);
+    return rc;
+}
+
+int qn_cmd_run(int argc, char **argv)
+{
+    run_args a = {.model = qn_model_args_defaults,
+                  .prompt = qn_prompt_args_defaults,
+                  .sampling = quern_sampler_defaults(),
+                  .seed = "-1",
+                  .n_predict = -1,
+                  .stream = true};
+    const qn_opt_group groups[] = {
+        qn_prompt_group(&a.prompt), {"Answer", answer_opts, &a}, {"Sampling", sampling_opts, &a},
+        qn_load_group(&a.model),    qn_backend_group(&a.model),  qn_common_group,
+    };
+    const qn_usage usage = {"run",
+                            "MODEL [-p TEXT | -f FILE] [options]",
+                            "Completes a prompt. The answer goes to stdout, everything else to stderr.",
+                            groups,
+                            sizeof groups / sizeof *groups,
+                            1};
+    const char *positional[1];
+    char *text = NULL, **stops = NULL;
+    size_t len;
+    qn_loaded l = {0};
+    int rc = qn_opts_parse(&usage, argc, argv, positional);
+    rc = rc >= 0 ? rc : qn_model_args_finish(&a.model, "run", positional[0]);
+    rc = rc >= 0 ? rc : resolve_seed(&a);
+    rc = rc >= 0 ? rc : unescape_stops(&a, &stops);
+    if (rc < 0) {
+        struct sigaction act = {.sa_handler = on_interrupt};
+        sigaction(SIGINT, &act, NULL);
+        rc = qn_prompt_read(&a.prompt, "run", &text, &len);
+    }
+    if (rc < 0) {
+        rc = qn_cli_load(&l, &a.model, true) == 0 ? run_loaded(&a, &l, text, len, (const char *const *)stops)
+                                                  : QN_EXIT_ERROR;
+    }
+    qn_loaded_free(&l);
+    for (size_t i = 0; stops != NULL && stops[i] != NULL; i++) {
+        free(stops[i]);
+    }
+    free(stops);
+    free(text);
+    qn_strs_free(&a.stop);
+    qn_ints_free(&a.model.end_tokens);
+    return rc;
+}

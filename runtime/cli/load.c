@@ -1,0 +1,221 @@
+#include "cli/load.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "cli/cli.h"
+#include "engine/memory.h"
+
+const qn_model_args qn_model_args_defaults = {.n_ctx = -1};
+
+static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
+
+static const qn_opt load_opts[] = {
+    {"-m, --model", "FILE", "The GGUF file, instead of the first argument.", QN_OPT_STR,
+     offsetof(qn_model_args, path)},
+    {"-c, --ctx-size", "N", "Context in tokens. Default: the trained one, at most 4096; 0: the trained one.",
+     QN_OPT_INT, offsetof(qn_model_args, n_ctx), 0, INT_MAX},
+    {"--model-configs", "DIR", "Model configs that replace the built-in ones.", QN_OPT_STR,
+     offsetof(qn_model_args, config_dir)},
+    {"--kernel-src", "DIR", "Kernel sources that replace the built-in ones (backend cuda).", QN_OPT_STR,
+     offsetof(qn_model_args, kernel_dir)},
+    {"--end-token, --eos-token-id", "ID,...", "Ids that replace the model's list of end tokens.", QN_OPT_INTS,
+     offsetof(qn_model_args, end_tokens), 0, INT_MAX},
+    {0},
+};
+
+static const qn_opt backend_opts[] = {
+    {"--backend", "NAME", "auto, cpu or cuda. Default: auto.", QN_OPT_CHOICE,
+     offsetof(qn_model_args, backend), 0, 0, backends},
+    {"--device", "N", "Which GPU (backend cuda). Default: 0.", QN_OPT_INT, offsetof(qn_model_args, device), 0,
+     INT_MAX},
+    {"-t, --threads", "N", "CPU threads. Default: all CPUs of this process.", QN_OPT_INT,
+     offsetof(qn_model_args, n_threads), 1, 4096},
+    {"-ub, --ubatch-size", "N", "Prompt tokens processed at once. Default: 512.", QN_OPT_INT,
+     offsetof(qn_model_args, n_ubatch), 1, INT_MAX},
+    {"-b, --batch-size", "N", "The same as -ub; of both, the smaller counts.", QN_OPT_INT,
+     offsetof(qn_model_args, n_batch), 1, INT_MAX},
+    {"--exact", NULL, "CPU reference arithmetic: f32 throughout, slow.", QN_OPT_FLAG,
+     offsetof(qn_model_args, exact)},
+    {0},
+};
+
+qn_opt_group qn_load_group(qn_model_args *a)
+{
+    return (qn_opt_group){"Model", load_opts, a};
+}
+
+qn_opt_group qn_backend_group(qn_model_args *a)
+{
+    return (qn_opt_group){"Backend", backend_opts, a};
+}
+
+static int check_dir(const char *option, const char *dir)
+{
+    struct stat st;
+    if (dir == NULL) {
+        return -1;
+    }
+    if (stat(dir, &st) != 0) {
+        return qn_cli_error("%s %s: %s", option, dir, strerror(errno));
+    }
+    return S_ISDIR(st.st_mode) ? -1 : qn_cli_error("%s %s: not a directory", option, dir);
+}
+
+int qn_model_args_finish(qn_model_args *a, const char *command, const char *positional)
+{
+    if (a->path != NULL && positional != NULL) {
+        return qn_cli_usage_error(command, "two models: '%s' and -m '%s'", positional, a->path);
+    }
+    a->path = a->path != NULL ? a->path : positional;
+    if (a->path == NULL) {
+        return qn_cli_usage_error(command, "no model: give a GGUF file");
+    }
+    int rc = check_dir("--kernel-src", a->kernel_dir);
+    return rc >= 0 ? rc : check_dir("--model-configs", a->config_dir);
+}
+
+static void log_line(void *user, int level, const char *line)
+{
+    (void)user;
+    if (level <= qn_cli_verbosity) {
+        qn_cli_note("%s", line);
+    }
+}
+
+quern_model_params qn_cli_model_params(const qn_model_args *a)
+{
+    return (quern_model_params){
+        .config_dir = a->config_dir,
+        .n_ctx = a->n_ctx > 0 ? a->n_ctx : 0,
+        .log = log_line,
+        .end_tokens = a->end_tokens.items,
+        .n_end_tokens = a->end_tokens.n,
+    };
+}
+
+quern_session_params qn_cli_session_params(const qn_model_args *a)
+{
+    int n = a->n_ubatch;
+    if (a->n_batch > 0 && (n == 0 || a->n_batch < n)) {
+        n = a->n_batch;
+    }
+    return (quern_session_params){
+        .backend = (quern_backend)a->backend,
+        .device = a->device,
+        .n_ubatch = n,
+        .n_threads = a->n_threads,
+        .exact = a->exact,
+    };
+}
+
+double qn_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+uint64_t qn_peak_memory(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+}
+
+void qn_print_memory(FILE *f, const char *prefix, const qn_memory *m)
+{
+    const struct {
+        const char *what;
+        uint64_t bytes;
+    } rows[] = {
+        {"weights", m->weights}, {"KV cache", m->kv},           {"activations", m->activations},
+        {"other", m->other},     {"total", qn_memory_total(m)}, {"available", qn_memory_available()},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[24];
+        fprintf(f, "%s%-12s %12s\n", prefix, rows[i].what, qn_memory_text(rows[i].bytes, text));
+    }
+}
+
+/* One line on what was loaded; the memory table under -v. */
+static void describe(const quern_session *s)
+{
+    const qn_model *m = s->m->model;
+    qn_memory mem;
+    char weights[24], kv[24], scratch[24], trained[48] = "";
+    qn_memory_of(s->m->plans, &s->exec->opts, &mem);
+    if (m->n_ctx_train > 0) {
+        snprintf(trained, sizeof trained, " of %d trained", m->n_ctx_train);
+    }
+    qn_cli_note("%s, context %d%s, %s%s with %d threads; memory: weights %s + KV cache %s + scratch %s",
+                m->arch, s->exec->opts.n_ctx, trained, s->exec->name, s->exec->opts.exact ? " exact" : "",
+                s->exec->opts.n_threads, qn_memory_text(mem.weights, weights), qn_memory_text(mem.kv, kv),
+                qn_memory_text(mem.activations + mem.other, scratch));
+    if (m->n_ctx_train > 0 && s->exec->opts.n_ctx > m->n_ctx_train) {
+        qn_cli_note("warning: a context of %d is more than the %d the model was trained for",
+                    s->exec->opts.n_ctx, m->n_ctx_train);
+    }
+    if (qn_cli_verbosity > 0) {
+        qn_print_memory(stderr, "quern:   ", &mem);
+    }
+}
+
+static int load_model(qn_loaded *out, const qn_model_args *a, quern_error *err)
+{
+    quern_model_params p = qn_cli_model_params(a);
+    if (quern_model_load(&out->model, a->path, &p, err) != 0) {
+        return -1;
+    }
+    int trained = quern_model_n_ctx_train(out->model);
+    if (a->n_ctx != 0 || trained <= quern_model_n_ctx(out->model)) {
+        return 0;
+    }
+    /* Choices hang on the context, so the trained one, known now, takes a second reading of the header. */
+    quern_model_free(out->model);
+    out->model = NULL;
+    p.n_ctx = trained;
+    return quern_model_load(&out->model, a->path, &p, err);
+}
+
+int qn_cli_load(qn_loaded *out, const qn_model_args *a, bool session)
+{
+    quern_error err;
+    double start = qn_seconds();
+    memset(out, 0, sizeof *out);
+    /* A backend that is not there is known before any file is read. */
+    if (a->backend == QUERN_BACKEND_CUDA) {
+        qn_cli_error("backend cuda: this build of quern has no CUDA executor yet; use --backend cpu");
+        return -1;
+    }
+    if (a->device != 0) {
+        qn_cli_note("--device %d has no effect on backend cpu", a->device);
+    }
+    if (load_model(out, a, &err) != 0) {
+        qn_cli_error("%s", err.text);
+        return -1;
+    }
+    if (session) {
+        quern_session_params p = qn_cli_session_params(a);
+        if (quern_session_new(&out->session, out->model, &p, &err) != 0) {
+            qn_cli_error("%s", err.text);
+            qn_loaded_free(out);
+            return -1;
+        }
+        describe(out->session);
+    }
+    out->seconds = qn_seconds() - start;
+    return 0;
+}
+
+void qn_loaded_free(qn_loaded *l)
+{
+    quern_session_free(l->session);
+    quern_model_free(l->model);
+    memset(l, 0, sizeof *l);
+}

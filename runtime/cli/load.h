@@ -1,0 +1,49 @@
+/* load.h: the options that every command with a model shares, and what they open. */
+#ifndef QN_CLI_LOAD_H
+#define QN_CLI_LOAD_H
+
+#include "cli/opts.h"
+#include "engine/engine.h"
+
+typedef struct qn_model_args {
+    const char *path;
+    const char *config_dir, *kernel_dir;
+    int n_ctx; /* -1: not given, 0: the trained context */
+    int backend, device;
+    int n_threads;
+    int n_batch, n_ubatch;
+    bool exact;
+    qn_ints end_tokens;
+} qn_model_args;
+
+extern const qn_model_args qn_model_args_defaults;
+
+/* Groups of rows over `a`: what to load | how to run it. */
+qn_opt_group qn_load_group(qn_model_args *a);
+qn_opt_group qn_backend_group(qn_model_args *a);
+
+/* Makes `positional` (may be NULL) the model's path where -m gave none. -1: go on, else the exit status. */
+int qn_model_args_finish(qn_model_args *a, const char *command, const char *positional);
+
+typedef struct qn_loaded {
+    quern_model *model;
+    quern_session *session;
+    double seconds;
+} qn_loaded;
+
+/* Loads the model, and a session where asked; says so on stderr. 0, or -1 after printing the error. */
+int qn_cli_load(qn_loaded *out, const qn_model_args *a, bool session);
+void qn_loaded_free(qn_loaded *l);
+
+/* Params of the library calls. */
+quern_model_params qn_cli_model_params(const qn_model_args *a);
+quern_session_params qn_cli_session_params(const qn_model_args *a);
+
+/* One line a part and the sum, on `f`, each behind `prefix`. */
+void qn_print_memory(FILE *f, const char *prefix, const qn_memory *m);
+
+/* Seconds of a clock that only goes forward; bytes this process had resident at most. */
+double qn_seconds(void);
+uint64_t qn_peak_memory(void);
+
+#endif

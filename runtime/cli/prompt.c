@@ -1,0 +1,149 @@
+#include "cli/prompt.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+const qn_prompt_args qn_prompt_args_defaults = {.escape = true, .special = 1};
+
+static const char *const off_on[] = {"off", "on", NULL};
+
+static const qn_opt prompt_opts[] = {
+    {"-p, --prompt", "TEXT", "The prompt. Escapes \\n \\t \\r \\\\ \\\" \\' \\xHH are resolved.", QN_OPT_STR,
+     offsetof(qn_prompt_args, text)},
+    {"-f, --file", "FILE",
+     "A file with the prompt, put behind -p; - is stdin. One newline at its end is dropped. Without -p and "
+     "-f the "
+     "prompt is read from stdin, unless that is a terminal.",
+     QN_OPT_STR, offsetof(qn_prompt_args, file)},
+    {"--no-escape", NULL, "Backslashes in -p and --stop stay as they are.", QN_OPT_UNSET,
+     offsetof(qn_prompt_args, escape)},
+    {"--special", "on|off",
+     "Whether control tokens spelled out in the prompt become those tokens. Default: on; turn it off for "
+     "text you "
+     "do not trust.",
+     QN_OPT_CHOICE, offsetof(qn_prompt_args, special), 0, 0, off_on},
+    {"--verbose-prompt, --show-prompt", NULL, "Show the prompt's ids and pieces on stderr.", QN_OPT_FLAG,
+     offsetof(qn_prompt_args, show)},
+    {0},
+};
+
+qn_opt_group qn_prompt_group(qn_prompt_args *a)
+{
+    return (qn_opt_group){"Prompt", prompt_opts, a};
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+size_t qn_unescape(char *text, size_t len)
+{
+    static const char from[] = "ntr\\\"'", to[] = "\n\t\r\\\"'";
+    size_t out = 0;
+    for (size_t i = 0; i < len; i++) {
+        const char *known =
+            text[i] == '\\' && i + 1 < len && text[i + 1] != 0 ? strchr(from, text[i + 1]) : NULL;
+        if (known != NULL) {
+            text[out++] = to[known - from];
+            i++;
+        } else if (text[i] == '\\' && i + 3 < len && text[i + 1] == 'x' && hex_digit(text[i + 2]) >= 0 &&
+                   hex_digit(text[i + 3]) >= 0) {
+            text[out++] = (char)(hex_digit(text[i + 2]) * 16 + hex_digit(text[i + 3]));
+            i += 3;
+        } else {
+            text[out++] = text[i];
+        }
+    }
+    return out;
+}
+
+int qn_prompt_read(const qn_prompt_args *a, const char *command, char **text, size_t *len)
+{
+    const char *file = a->file;
+    *text = NULL;
+    *len = 0;
+    if (a->text == NULL && file == NULL) {
+        if (isatty(STDIN_FILENO)) {
+            return qn_cli_usage_error(command, "no prompt: give -p TEXT, -f FILE, or pipe one in");
+        }
+        file = "-";
+    }
+    char *head = strdup(a->text != NULL ? a->text : ""), *tail = NULL;
+    if (head == NULL) {
+        return qn_cli_error("out of memory for the prompt");
+    }
+    size_t n_head = strlen(head), n_tail = 0;
+    n_head = a->escape ? qn_unescape(head, n_head) : n_head;
+    if (file != NULL) {
+        if (qn_cli_read_file(file, &tail, &n_tail) != 0) {
+            free(head);
+            return QN_EXIT_ERROR;
+        }
+        n_tail -= n_tail > 0 && tail[n_tail - 1] == '\n';
+    }
+    char *joined = realloc(head, n_head + n_tail + 1);
+    if (joined == NULL) {
+        free(head);
+        free(tail);
+        return qn_cli_error("out of memory for the prompt");
+    }
+    if (n_tail > 0) {
+        memcpy(joined + n_head, tail, n_tail);
+    }
+    joined[n_head + n_tail] = 0;
+    free(tail);
+    *text = joined;
+    *len = n_head + n_tail;
+    return -1;
+}
+
+int qn_prompt_tokens(const quern_model *m, const qn_prompt_args *a, const char *text, size_t len,
+                     int32_t **ids, size_t *n)
+{
+    quern_error err;
+    if (quern_tokenize(m, text, len, true, a->special != 0, ids, n, &err) != 0) {
+        qn_cli_error("%s", err.text);
+        return -1;
+    }
+    /* Some models want an end token behind a text; a text that is to go on has none. */
+    if (len > 0 && *n > 0 && qn_tokenizer_add_eos(m->tok) &&
+        (*ids)[*n - 1] == qn_tokenizer_role(m->tok, QN_ROLE_EOS)) {
+        --*n;
+    }
+    if (*n == 0) {
+        qn_cli_error("empty prompt: the model has no begin-of-text token to start from");
+        free(*ids);
+        *ids = NULL;
+        return -1;
+    }
+    return 0;
+}
+
+void qn_prompt_show(const quern_model *m, const int32_t *ids, size_t n)
+{
+    fprintf(stderr, "quern: prompt: %zu tokens\n", n);
+    for (size_t i = 0; i < n; i++) {
+        size_t len;
+        const char *piece = qn_token_piece(m->tok, ids[i], true, &len);
+        fprintf(stderr, "%8d  '", ids[i]);
+        for (size_t k = 0; k < len; k++) {
+            unsigned char c = (unsigned char)piece[k];
+            if (c == '\n') {
+                fputs("\\n", stderr);
+            } else if (c < 0x20 || c == 0x7f) {
+                fprintf(stderr, "\\x%02x", c);
+            } else {
+                fputc(c, stderr);
+            }
+        }
+        fputs("'\n", stderr);
+    }
+}

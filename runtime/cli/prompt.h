@@ -1,0 +1,40 @@
+/* prompt.h: where a prompt comes from, and what becomes of escapes in it. */
+#ifndef QN_CLI_PROMPT_H
+#define QN_CLI_PROMPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cli/opts.h"
+#include "engine/engine.h"
+
+typedef struct qn_prompt_args {
+    const char *text; /* -p */
+    const char *file; /* -f; "-": stdin */
+    bool escape;      /* backslash escapes in `text` */
+    int special;      /* control tokens spelled out in the prompt become those tokens */
+    bool show;        /* ids and pieces on stderr */
+} qn_prompt_args;
+
+extern const qn_prompt_args qn_prompt_args_defaults;
+
+qn_opt_group qn_prompt_group(qn_prompt_args *a);
+
+/* The prompt's bytes, malloc'ed: -p, then -f; stdin where neither is given and it is no terminal. -1: go on,
+ * else the exit status (`command` for the usage message). */
+int qn_prompt_read(const qn_prompt_args *a, const char *command, char **text, size_t *len);
+
+/* Its ids, malloc'ed, with what the model wants in front. 0, or -1 after printing the error: an empty prompt
+ * needs a begin-of-text token. */
+int qn_prompt_tokens(const quern_model *m, const qn_prompt_args *a, const char *text, size_t len,
+                     int32_t **ids, size_t *n);
+
+/* Ids and pieces, one a line, on stderr. */
+void qn_prompt_show(const quern_model *m, const int32_t *ids, size_t n);
+
+/* Resolves \n \t \r \\ \" \' and \xHH (two hex digits) in place; any other backslash stays. Returns the
+ * length. */
+size_t qn_unescape(char *text, size_t len);
+
+#endif

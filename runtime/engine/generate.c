@@ -1,0 +1,265 @@
+/* generate.c: the loop sample, show, append, and everything that ends it. */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "engine/engine.h"
+#include "text/stop.h"
+#include "text/utf8.h"
+
+typedef struct bytes {
+    char *data;
+    size_t len, cap;
+} bytes;
+
+typedef struct generation {
+    quern_session *s;
+    quern_sampler *sampler;
+    const quern_generate_params *p;
+    quern_generate_result *r;
+    size_t tokens_cap;
+    size_t text_cap;
+    float *masked; /* logits without the end tokens; NULL unless ignore_end */
+    qn_stop *stop;
+    qn_utf8_stream utf8;
+    bytes piece;   /* text that the current token makes certain */
+    bool at_start; /* the next piece begins the text: drop the blank some tokenizers put there */
+} generation;
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Room for n more bytes behind len. */
+static int grow(char **data, size_t *cap, size_t len, size_t n, qn_err *err)
+{
+    if (n > SIZE_MAX / 4 - len) {
+        return qn_fail(err, "the generated text is too long");
+    }
+    if (len + n > *cap) {
+        size_t cap_new = 2 * (len + n);
+        char *p = realloc(*data, cap_new);
+        if (p == NULL) {
+            return qn_fail(err, "out of memory for %zu bytes of generated text", len + n);
+        }
+        *data = p;
+        *cap = cap_new;
+    }
+    return 0;
+}
+
+static bool is_end(const generation *g, int32_t id)
+{
+    for (size_t i = 0; i < g->p->n_extra_end; i++) {
+        if (g->p->extra_end[i] == id) {
+            return true;
+        }
+    }
+    return quern_is_end_token(g->s->m, id);
+}
+
+/* The logits to sample from: the session's, or a copy in which no end token can win. */
+static const float *logits_to_sample(generation *g)
+{
+    const float *logits = quern_session_logits(g->s, -1);
+    if (g->masked == NULL) {
+        return logits;
+    }
+    int n_vocab = g->s->m->model->n_vocab;
+    memcpy(g->masked, logits, (size_t)n_vocab * sizeof *logits);
+    size_t n_eog = 0;
+    const int32_t *eog = g->s->m->tok != NULL ? qn_tokenizer_eog(g->s->m->tok, &n_eog) : NULL;
+    for (size_t i = 0; i < n_eog + g->p->n_extra_end; i++) {
+        int32_t id = i < n_eog ? eog[i] : g->p->extra_end[i - n_eog];
+        if (id >= 0 && id < n_vocab) {
+            g->masked[id] = -INFINITY;
+        }
+    }
+    return g->masked;
+}
+
+static int push_token(generation *g, int32_t token, qn_err *err)
+{
+    quern_generate_result *r = g->r;
+    if (r->n_generated == g->tokens_cap) {
+        size_t cap = g->tokens_cap != 0 ? 2 * g->tokens_cap : 256;
+        int32_t *tokens = realloc(r->tokens, cap * sizeof *tokens);
+        if (tokens == NULL) {
+            return qn_fail(err, "out of memory for %zu generated tokens", cap);
+        }
+        r->tokens = tokens;
+        g->tokens_cap = cap;
+    }
+    r->tokens[r->n_generated++] = token;
+    return 0;
+}
+
+/* Lets bytes that belong to no stop string through the UTF-8 stream into the current piece. */
+static int show(generation *g, const char *data, size_t n, qn_err *err)
+{
+    if (grow(&g->piece.data, &g->piece.cap, g->piece.len, QN_UTF8_OUT(n), err) != 0) {
+        return -1;
+    }
+    g->piece.len += qn_utf8_feed(&g->utf8, data, n, g->piece.data + g->piece.len);
+    return 0;
+}
+
+/* Feeds a token's bytes; *stopped: a stop string is complete. */
+static int feed_token(generation *g, int32_t token, bool *stopped, qn_err *err)
+{
+    size_t n = 0, n_out;
+    int found;
+    const char *out, *data = g->s->m->tok != NULL ? qn_token_piece(g->s->m->tok, token, false, &n) : NULL;
+    if (g->at_start && n > 0) {
+        size_t blank = data[0] == ' ';
+        data += blank;
+        n -= blank;
+        g->at_start = false;
+    }
+    if (qn_stop_feed(g->stop, data, n, &out, &n_out, &found, err) != 0) {
+        return -1;
+    }
+    *stopped = found >= 0;
+    return show(g, out, n_out, err);
+}
+
+/* Text held back for a stop string or a code point that will not come any more. */
+static int flush_text(generation *g, qn_err *err)
+{
+    const char *out;
+    size_t n;
+    qn_stop_flush(g->stop, &out, &n);
+    if (show(g, out, n, err) != 0 ||
+        grow(&g->piece.data, &g->piece.cap, g->piece.len, QN_UTF8_OUT(0), err) != 0) {
+        return -1;
+    }
+    g->piece.len += qn_utf8_flush(&g->utf8, g->piece.data + g->piece.len);
+    return 0;
+}
+
+/* Adds the piece to the result and hands it to the callback; *go_on: the callback's answer. */
+static int deliver(generation *g, int32_t token, bool *go_on, qn_err *err)
+{
+    quern_generate_result *r = g->r;
+    if (grow(&r->text, &g->text_cap, r->text_len, g->piece.len + 1, err) != 0) {
+        return -1;
+    }
+    if (g->piece.len > 0) {
+        memcpy(r->text + r->text_len, g->piece.data, g->piece.len);
+        r->text_len += g->piece.len;
+    }
+    r->text[r->text_len] = 0;
+    *go_on = g->p->on_text == NULL ||
+             g->p->on_text(g->p->user, r->text + r->text_len - g->piece.len, g->piece.len, token);
+    g->piece.len = 0;
+    return 0;
+}
+
+/* Samples one token and shows its text. *done: the answer ends with it, for the reason in r->stop. */
+static int step(generation *g, bool *done, qn_err *err)
+{
+    const quern_session *s = g->s;
+    size_t n_history = (size_t)s->exec->length;
+    int32_t token;
+    bool stop_string = false, go_on;
+    if (quern_sample(g->sampler, logits_to_sample(g), s->m->model->n_vocab, s->tokens, n_history, &token,
+                     qn_public_err(err)) != 0 ||
+        push_token(g, token, err) != 0) {
+        return -1;
+    }
+    bool end = is_end(g, token);
+    if (!end && feed_token(g, token, &stop_string, err) != 0) {
+        return -1;
+    }
+    bool full = n_history + 1 >= (size_t)s->exec->opts.n_ctx ||
+                (g->p->n_predict >= 0 && g->r->n_generated >= (size_t)g->p->n_predict);
+    *done = end || stop_string || full;
+    g->r->stop = end ? QUERN_STOP_END : stop_string ? QUERN_STOP_STRING : QUERN_STOP_LENGTH;
+    if ((*done && flush_text(g, err) != 0) || deliver(g, token, &go_on, err) != 0) {
+        return -1;
+    }
+    if (!*done && !go_on) {
+        *done = true;
+        g->r->stop = QUERN_STOP_ABORT;
+    }
+    return 0;
+}
+
+static int prepare(generation *g, qn_err *err)
+{
+    const quern_session *s = g->s;
+    if (g->p->n_predict < -1) {
+        return qn_fail(err, "n_predict %d is below -1 (-1: until an end token)", g->p->n_predict);
+    }
+    if (quern_session_logits(s, -1) == NULL) {
+        return qn_fail(err, "nothing to generate from: the session holds no logits (append tokens first)");
+    }
+    if (g->p->n_stop > 0 && s->m->tok == NULL) {
+        return qn_fail(err, "stop strings need a tokenizer, and the model has none");
+    }
+    if (g->p->ignore_end) {
+        g->masked = qn_calloc((size_t)s->m->model->n_vocab, sizeof *g->masked);
+        if (g->masked == NULL) {
+            return qn_fail(err, "out of memory for logits");
+        }
+    }
+    g->at_start = s->m->tok != NULL && qn_tokenizer_add_space_prefix(s->m->tok);
+    for (int i = 0; g->at_start && i < s->exec->length; i++) {
+        g->at_start = qn_token_get_attr(s->m->tok, s->tokens[i]) == QN_TOKEN_CONTROL;
+    }
+    /* The result's text is a string even if no token comes. */
+    if (grow(&g->r->text, &g->text_cap, 0, 1, err) != 0) {
+        return -1;
+    }
+    g->r->text[0] = 0;
+    return qn_stop_new(&g->stop, g->p->stop, g->p->n_stop, err);
+}
+
+static int run(generation *g, qn_err *err)
+{
+    bool done = g->p->n_predict == 0 || g->s->exec->length >= g->s->exec->opts.n_ctx;
+    g->r->stop = QUERN_STOP_LENGTH;
+    while (!done) {
+        if (step(g, &done, err) != 0) {
+            return -1;
+        }
+        const int32_t *last = &g->r->tokens[g->r->n_generated - 1];
+        if (!done && quern_session_append(g->s, last, 1, false, qn_public_err(err)) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int quern_generate(quern_session *s, quern_sampler *sampler, const quern_generate_params *params,
+                   quern_generate_result *result, quern_error *error)
+{
+    qn_err *err = qn_engine_err(error);
+    generation g = {.s = s, .sampler = sampler, .p = params, .r = result};
+    memset(result, 0, sizeof *result);
+    int rc = prepare(&g, err);
+    if (rc == 0) {
+        double start = seconds();
+        rc = run(&g, err);
+        result->decode_seconds = seconds() - start;
+    }
+    if (rc != 0) {
+        quern_generate_result_free(result);
+    }
+    qn_stop_free(g.stop);
+    free(g.masked);
+    free(g.piece.data);
+    return rc;
+}
+
+void quern_generate_result_free(quern_generate_result *r)
+{
+    free(r->tokens);
+    free(r->text);
+    memset(r, 0, sizeof *r);
+}

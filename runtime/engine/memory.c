@@ -1,0 +1,109 @@
+#include "engine/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t qn_memory_total(const qn_memory *m)
+{
+    uint64_t sum = 0;
+    const uint64_t parts[] = {m->weights, m->kv, m->activations, m->other};
+    for (int i = 0; i < 4; i++) {
+        if (!qn_add_u64(sum, parts[i], &sum)) {
+            return UINT64_MAX;
+        }
+    }
+    return sum;
+}
+
+void qn_memory_of(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *out)
+{
+    memset(out, 0, sizeof *out);
+    qn_cpu_memory(plans, opts, out);
+}
+
+int qn_memory_largest_ctx(const qn_plans *plans, const qn_exec_opts *opts, uint64_t available)
+{
+    int fits = 0, too_large = opts->n_ctx + 1;
+    while (too_large - fits > 1) {
+        qn_exec_opts o = *opts;
+        o.n_ctx = fits + (too_large - fits) / 2;
+        o.n_ubatch = o.n_ubatch < o.n_ctx ? o.n_ubatch : o.n_ctx;
+        qn_memory m;
+        qn_memory_of(plans, &o, &m);
+        if (qn_memory_total(&m) <= available) {
+            fits = o.n_ctx;
+        } else {
+            too_large = o.n_ctx;
+        }
+    }
+    return fits;
+}
+
+/* The number behind `key` (or at the file's start where key is NULL); false where there is none. */
+static bool read_number(const char *path, const char *key, uint64_t *out)
+{
+    FILE *f = fopen(path, "r");
+    if (f == NULL) {
+        return false;
+    }
+    char line[256];
+    bool found = false;
+    size_t key_len = key != NULL ? strlen(key) : 0;
+    while (!found && fgets(line, sizeof line, f) != NULL) {
+        if (key == NULL || strncmp(line, key, key_len) == 0) {
+            found = sscanf(line + key_len, "%" SCNu64, out) == 1;
+        }
+    }
+    fclose(f);
+    return found;
+}
+
+/* What a cgroup's limit leaves; its page cache can be given back and does not count as used. */
+static bool cgroup_available(const char *limit, const char *usage, const char *stat, const char *cache_key,
+                             uint64_t *out)
+{
+    uint64_t max, used, cache = 0;
+    if (!read_number(limit, NULL, &max) || !read_number(usage, NULL, &used)) {
+        return false;
+    }
+    if (read_number(stat, cache_key, &cache)) {
+        used = used > cache ? used - cache : 0;
+    }
+    *out = max > used ? max - used : 0;
+    return true;
+}
+
+uint64_t qn_memory_available(void)
+{
+    uint64_t best = UINT64_MAX, v;
+    if (read_number("/proc/meminfo", "MemAvailable:", &v)) {
+        best = v * 1024;
+    }
+    if (cgroup_available("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current",
+                         "/sys/fs/cgroup/memory.stat", "file ", &v) &&
+        v < best) {
+        best = v;
+    }
+    if (cgroup_available("/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                         "/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat",
+                         "total_cache ", &v) &&
+        v < best) {
+        best = v;
+    }
+    return best;
+}
+
+const char *qn_memory_text(uint64_t bytes, char text[24])
+{
+    const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double v = (double)bytes;
+    int u = 0;
+    while (v >= 1024 && u < 6) {
+        v /= 1024;
+        u++;
+    }
+    snprintf(text, 24, u == 0 ? "%.0f %s" : "%.1f %s", v, units[u]);
+    return text;
+}

@@ -1,0 +1,24 @@
+/* memory.h: what a session will need and what this machine has, before anything is allocated. */
+#ifndef QN_ENGINE_MEMORY_H
+#define QN_ENGINE_MEMORY_H
+
+#include <stdint.h>
+
+#include "codegen/backend.h"
+
+/* Bytes this process may still use: the kernel's estimate, or what the cgroup leaves where that is less.
+ * UINT64_MAX where neither is known. */
+uint64_t qn_memory_available(void);
+
+uint64_t qn_memory_total(const qn_memory *m);
+
+/* Memory of a CPU session with these options. */
+void qn_memory_of(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *out);
+
+/* Largest n_ctx <= opts->n_ctx that fits `available` bytes; 0: none does. */
+int qn_memory_largest_ctx(const qn_plans *plans, const qn_exec_opts *opts, uint64_t available);
+
+/* "412.0 MiB" into text[24]. */
+const char *qn_memory_text(uint64_t bytes, char text[24]);
+
+#endif

@@ -1,0 +1,18 @@
+/* sampler.h: the parts of the sampler that tests and device samplers share with quern.h's face of it. */
+#ifndef QN_ENGINE_SAMPLER_H
+#define QN_ENGINE_SAMPLER_H
+
+#include <stdint.h>
+
+/* Philox4x32-10: four random words for a counter and a key (Salmon, Moraes, Dror, Shaw, "Parallel random
+ * numbers: as easy as 1, 2, 3", SC 2011). */
+void qn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* The number in [0, 1), a multiple of 2^-53, that decides the token after n_history tokens. */
+double qn_sampler_uniform(uint64_t seed, uint64_t n_history);
+
+/* e^x for x <= 0 to about an ulp from additions and multiplications only, so that every platform gets the
+ * same bits; 0 below -708. */
+double qn_exp_portable(double x);
+
+#endif

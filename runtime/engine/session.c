@@ -1,0 +1,242 @@
+/* session.c: tokens in, logits out: chunks, the token history, and truncation where a ring has moved on. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/threads.h"
+#include "engine/engine.h"
+#include "engine/memory.h"
+
+enum { DEFAULT_UBATCH = 512 };
+
+int qn_session_opts(const quern_model *m, const quern_session_params *params, qn_exec_opts *opts, qn_err *err)
+{
+    const quern_session_params none = {0};
+    const quern_session_params *p = params != NULL ? params : &none;
+    if (p->backend == QUERN_BACKEND_CUDA) {
+        return qn_fail(err, "backend cuda: this build of quern has no CUDA executor yet; use backend cpu");
+    }
+    if (p->n_ubatch < 0 || p->n_threads < 0) {
+        return qn_fail(err, "%s %d is negative (0: the default)",
+                       p->n_ubatch < 0 ? "chunk size" : "thread count",
+                       p->n_ubatch < 0 ? p->n_ubatch : p->n_threads);
+    }
+    int n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : DEFAULT_UBATCH;
+    *opts = (qn_exec_opts){
+        .n_ctx = m->model->n_ctx,
+        .n_ubatch = n_ubatch < m->model->n_ctx ? n_ubatch : m->model->n_ctx,
+        .n_threads = p->n_threads != 0 ? p->n_threads : qn_cpu_count(),
+        .exact = p->exact,
+        .device = p->device,
+    };
+    return 0;
+}
+
+/* Takes less context than the default where that is what fits; an explicit size fits or is an error. */
+static int fit_memory(const quern_model *m, qn_exec_opts *opts, qn_err *err)
+{
+    qn_memory need;
+    qn_memory_of(m->plans, opts, &need);
+    uint64_t available = qn_memory_available();
+    if (qn_memory_total(&need) <= available) {
+        return 0;
+    }
+    int largest = qn_memory_largest_ctx(m->plans, opts, available);
+    if (largest > 0 && m->n_ctx_default) {
+        qn_engine_log(m, 0, "context reduced from %d to %d: no more fits in memory", opts->n_ctx, largest);
+        opts->n_ctx = largest;
+        opts->n_ubatch = opts->n_ubatch < largest ? opts->n_ubatch : largest;
+        return 0;
+    }
+    char total[24], weights[24], kv[24], scratch[24], have[24], fits[64] = "no context fits";
+    if (largest > 0) {
+        snprintf(fits, sizeof fits, "the largest context that fits is %d", largest);
+    }
+    return qn_fail(
+        err,
+        "a context of %d needs %s of memory (weights %s + KV cache %s + scratch %s), %s are available; %s",
+        opts->n_ctx, qn_memory_text(qn_memory_total(&need), total), qn_memory_text(need.weights, weights),
+        qn_memory_text(need.kv, kv), qn_memory_text(need.activations + need.other, scratch),
+        qn_memory_text(available, have), fits);
+}
+
+int quern_session_new(quern_session **out, const quern_model *m, const quern_session_params *params,
+                      quern_error *error)
+{
+    qn_err *err = qn_engine_err(error);
+    qn_exec_opts opts;
+    *out = NULL;
+    if (qn_session_opts(m, params, &opts, err) != 0) {
+        return -1;
+    }
+    if (params == NULL || params->backend == QUERN_BACKEND_AUTO) {
+        qn_engine_log(m, 0, "backend cpu: this build of quern has no CUDA executor yet");
+    }
+    if (fit_memory(m, &opts, err) != 0) {
+        return -1;
+    }
+    quern_session *s = qn_calloc(1, sizeof *s);
+    if (s == NULL) {
+        return qn_fail(err, "out of memory for a session");
+    }
+    s->m = m;
+    s->tokens = qn_calloc((size_t)opts.n_ctx, sizeof *s->tokens);
+    if (s->tokens == NULL) {
+        quern_session_free(s);
+        return qn_fail(err, "out of memory for a context of %d tokens", opts.n_ctx);
+    }
+    if (qn_cpu_exec_new(&s->exec, m->plans, &opts, err) != 0) {
+        quern_session_free(s);
+        return -1;
+    }
+    *out = s;
+    return 0;
+}
+
+void quern_session_free(quern_session *s)
+{
+    if (s != NULL) {
+        if (s->exec != NULL) {
+            s->exec->free(s->exec);
+        }
+        free(s->tokens);
+        free(s->logits);
+        free(s);
+    }
+}
+
+const char *quern_session_backend(const quern_session *s)
+{
+    return s->exec->name;
+}
+
+int quern_session_length(const quern_session *s)
+{
+    return s->exec->length;
+}
+
+int quern_session_n_ctx(const quern_session *s)
+{
+    return s->exec->opts.n_ctx;
+}
+
+static int reserve_logits(quern_session *s, size_t rows, qn_err *err)
+{
+    uint64_t floats, bytes;
+    if (!qn_mul_u64(rows, (uint64_t)s->m->model->n_vocab, &floats) ||
+        !qn_mul_u64(floats, sizeof(float), &bytes) || bytes > PTRDIFF_MAX) {
+        return qn_fail(err, "logits of %zu tokens over a vocabulary of %d are too large", rows,
+                       s->m->model->n_vocab);
+    }
+    if (floats > s->logits_cap) {
+        free(s->logits);
+        s->logits_cap = 0;
+        s->logits = qn_alloc64((size_t)bytes);
+        if (s->logits == NULL) {
+            return qn_fail(err, "out of memory for logits of %zu tokens (%llu bytes)", rows,
+                           (unsigned long long)bytes);
+        }
+        s->logits_cap = (size_t)floats;
+    }
+    return 0;
+}
+
+static int check_tokens(const quern_session *s, const int32_t *tokens, size_t n, qn_err *err)
+{
+    int n_ctx = s->exec->opts.n_ctx, n_vocab = s->m->model->n_vocab;
+    if (n > (size_t)(n_ctx - s->exec->length)) {
+        return qn_fail(err, "%zu tokens do not fit: the context holds %d and %d are in use", n, n_ctx,
+                       s->exec->length);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= n_vocab) {
+            return qn_fail(err, "token %zu has id %d, outside the vocabulary of %d", i, tokens[i], n_vocab);
+        }
+    }
+    return 0;
+}
+
+/* Runs tokens in chunks. outputs: of every token, of the last one, or none (logits then NULL). */
+static int run_chunks(quern_session *s, const int32_t *tokens, int n, qn_outputs outputs, float *logits,
+                      qn_err *err)
+{
+    int n_ubatch = s->exec->opts.n_ubatch;
+    for (int done = 0; done < n;) {
+        int chunk = n - done < n_ubatch ? n - done : n_ubatch;
+        bool last = done + chunk == n;
+        qn_run r = {
+            .tokens = tokens + done,
+            .n = chunk,
+            .pos = s->exec->length,
+            .phase = n == 1 ? QN_PHASE_DECODE : QN_PHASE_PREFILL,
+            .outputs = outputs == QN_OUT_LAST && !last ? QN_OUT_NONE : outputs,
+            .stop_after = -1,
+        };
+        if (r.outputs != QN_OUT_NONE) {
+            r.logits = logits + (outputs == QN_OUT_ALL ? (size_t)done * (size_t)s->m->model->n_vocab : 0);
+        }
+        if (s->exec->run(s->exec, &r, err) != 0) {
+            return -1;
+        }
+        done += chunk;
+    }
+    return 0;
+}
+
+int quern_session_append(quern_session *s, const int32_t *tokens, size_t n, bool all_logits,
+                         quern_error *error)
+{
+    qn_err *err = qn_engine_err(error);
+    if (n == 0) {
+        return 0;
+    }
+    if (check_tokens(s, tokens, n, err) != 0) {
+        return -1;
+    }
+    s->n_logits = 0;
+    if (reserve_logits(s, all_logits ? n : 1, err) != 0) {
+        return -1;
+    }
+    int start = s->exec->length;
+    memmove(s->tokens + start, tokens, n * sizeof *tokens);
+    if (run_chunks(s, s->tokens + start, (int)n, all_logits ? QN_OUT_ALL : QN_OUT_LAST, s->logits, err) !=
+        0) {
+        qn_err ignored; /* where the ring has moved on, the chunks that succeeded stay */
+        s->exec->truncate(s->exec, start, &ignored);
+        return -1;
+    }
+    s->n_last = (int)n;
+    s->n_logits = all_logits ? (int)n : 1;
+    return 0;
+}
+
+const float *quern_session_logits(const quern_session *s, int i)
+{
+    int row = i < 0 ? s->n_last + i : i;
+    int first = s->n_last - s->n_logits; /* the only row kept is the last token's, or all are */
+    if (s->n_logits == 0 || row < first || row >= s->n_last) {
+        return NULL;
+    }
+    return s->logits + (size_t)(row - first) * (size_t)s->m->model->n_vocab;
+}
+
+int quern_session_truncate(quern_session *s, int n, quern_error *error)
+{
+    qn_err *err = qn_engine_err(error);
+    if (n < 0 || n > s->exec->length) {
+        return qn_fail(err, "cannot keep %d tokens: the session holds %d", n, s->exec->length);
+    }
+    if (n == s->exec->length) {
+        return 0;
+    }
+    s->n_logits = 0;
+    qn_err lost;
+    if (s->exec->truncate(s->exec, n, &lost) == 0) {
+        return 0;
+    }
+    /* A windowed layer has overwritten rows that position n needs: process what stays once more. */
+    if (s->exec->truncate(s->exec, 0, err) != 0) {
+        return -1;
+    }
+    return run_chunks(s, s->tokens, n, QN_OUT_NONE, NULL, err);
+}
