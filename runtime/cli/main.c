@@ -2,9 +2,15 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/opts.h"
+#include "model/yaml.h"
 
 const qn_command qn_commands[] = {
+    {"run", qn_cmd_run, "complete a prompt", "Generate"},
+    {"info", qn_cmd_info, "what a file says: metadata, tensors, tokenizer, memory", "Look inside"},
+    {"plan", qn_cmd_plan, "the steps a model's tokens go through", "Look inside"},
+    {"logits", qn_cmd_logits, "logits, or one step's output, for a file of ids", "Look inside"},
+    {"bench", qn_cmd_bench, "tokens per second", "Measure"},
+    {"perplexity", qn_cmd_perplexity, "how well a model predicts a text", "Measure"},
     {0},
 };
 

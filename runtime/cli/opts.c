@@ -4,12 +4,12 @@
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "model/yaml.h"
 
 static struct common {
     bool verbose, quiet, help;
@@ -62,8 +62,9 @@ static int unknown(const qn_usage *u, const char *word, size_t word_len)
             while (next_name(&list, &name, &len)) {
                 char **grown = realloc(names, (n + 1) * sizeof *names);
                 names = grown != NULL ? grown : names;
-                if (grown != NULL) {
-                    names[n++] = strndup(name, len);
+                char *copy = grown != NULL ? strndup(name, len) : NULL;
+                if (copy != NULL) {
+                    names[n++] = copy;
                 }
             }
         }
@@ -302,48 +303,6 @@ void qn_ints_free(qn_ints *s)
 {
     free(s->items);
     *s = (qn_ints){0};
-}
-
-/* Levenshtein's distance with a swap of neighbours as one step; words longer than the table are far from all.
- */
-static size_t distance(const char *a, const char *b)
-{
-    enum { MAX = 40 };
-    size_t na = strlen(a), nb = strlen(b), d[MAX + 1][MAX + 1];
-    if (na > MAX || nb > MAX) {
-        return SIZE_MAX;
-    }
-    for (size_t i = 0; i <= na; i++) {
-        for (size_t j = 0; j <= nb; j++) {
-            if (i == 0 || j == 0) {
-                d[i][j] = i + j;
-                continue;
-            }
-            size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
-            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1 < best) {
-                best = d[i - 2][j - 2] + 1;
-            }
-            d[i][j] = best;
-        }
-    }
-    return d[na][nb];
-}
-
-const char *qn_nearest(const char *word, const char *const *names, size_t n)
-{
-    const char *best = NULL;
-    size_t limit = strlen(word) / 3 + 1, best_distance = limit + 1;
-    for (size_t i = 0; i < n; i++) {
-        size_t d = names[i] != NULL ? distance(word, names[i]) : SIZE_MAX;
-        if (d < best_distance) {
-            best = names[i];
-            best_distance = d;
-        }
-    }
-    return best;
 }
 
 int qn_cli_usage_error(const char *command, const char *fmt, ...)

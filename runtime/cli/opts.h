@@ -65,9 +65,6 @@ void qn_opts_help(const qn_usage *u);
 void qn_strs_free(qn_strs *s);
 void qn_ints_free(qn_ints *s);
 
-/* The name nearest to `word` by edit distance, if it is near enough to be a slip; NULL otherwise. */
-const char *qn_nearest(const char *word, const char *const *names, size_t n);
-
 /* "quern: error: ..." on stderr with a pointer to the command's help; returns QN_EXIT_USAGE. */
 int qn_cli_usage_error(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
