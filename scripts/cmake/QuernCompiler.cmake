@@ -17,11 +17,11 @@ if(QUERN_SANITIZE AND QUERN_TSAN)
   message(FATAL_ERROR "QUERN_SANITIZE and QUERN_TSAN exclude each other: use two build folders")
 endif()
 if(QUERN_SANITIZE)
-  target_compile_options(quern_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+  target_compile_options(quern_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all -O1
                          -fno-omit-frame-pointer)
   target_link_options(quern_flags INTERFACE -fsanitize=address,undefined)
 elseif(QUERN_TSAN)
-  target_compile_options(quern_flags INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_compile_options(quern_flags INTERFACE -fsanitize=thread -O1 -fno-omit-frame-pointer)
   target_link_options(quern_flags INTERFACE -fsanitize=thread)
 endif()
 if(QUERN_FUZZ)
