@@ -1,7 +1,8 @@
 # Targets for people: `format` rewrites the sources as .clang-format says, `lint` runs clang-tidy over them.
 file(GLOB_RECURSE quern_own_files CONFIGURE_DEPENDS
      ${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.[ch] ${CMAKE_CURRENT_SOURCE_DIR}/codegen/*.[ch]
-     ${CMAKE_CURRENT_SOURCE_DIR}/tests/*.[ch])
+     ${CMAKE_CURRENT_SOURCE_DIR}/tests/*.[ch]
+     ${CMAKE_CURRENT_SOURCE_DIR}/kernel_src/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/kernel_src/*.cuh)
 find_program(QUERN_CLANG_FORMAT NAMES clang-format-14 clang-format)
 if(QUERN_CLANG_FORMAT)
   add_custom_target(format COMMAND ${QUERN_CLANG_FORMAT} -i ${quern_own_files} VERBATIM)
