@@ -31,8 +31,8 @@ static int check_kinds(const qn_yaml_node *kinds, qn_err *err)
 
 static int check_list(const qn_yaml_node *list, size_t n_kinds, qn_err *err)
 {
-    if (list->kind != QN_YAML_SEQ || !list->child) {
-        return qn_yaml_fail(list, err, "expected a list of kinds' numbers");
+    if (list->kind != QN_YAML_SEQ || !list->child || list->n_child > 4096) {
+        return qn_yaml_fail(list, err, "expected a list of 1 to 4096 numbers of kinds");
     }
     for (const qn_yaml_node *c = list->child; c; c = c->next) {
         int64_t v;

@@ -36,23 +36,15 @@ static int leaf_number(qn_eval *e, const char *path, int il, const qn_yaml_node 
     return rc;
 }
 
-/* n_embd / n_head, of the first layer that has heads. */
+/* n_embd / n_head, of the first layer (a later one may have other numbers, or no heads at all) */
 static int embd_per_head(qn_eval *e, const qn_yaml_node *at, double *out, qn_err *err)
 {
     double n_embd = 0, n_head = 0;
-    if (leaf_number(e, "embedding.width", 0, at, &n_embd, err)) {
+    if (leaf_number(e, "embedding.width", 0, at, &n_embd, err) ||
+        leaf_number(e, "attention.n_head", 0, at, &n_head, err)) {
         return -1;
     }
-    for (int il = 0; il < e->n_layer && n_head == 0; il++) {
-        if (leaf_number(e, "attention.n_head", il, at, &n_head, err)) {
-            return -1;
-        }
-    }
-    if (n_head == 0) {
-        return qn_fail(err, "%s: attention.n_head is 0 in every layer: no width of a head from it",
-                       qn_gguf_path(e->gguf));
-    }
-    *out = n_embd / n_head;
+    *out = n_head > 0 ? n_embd / n_head : 0.5;
     if (*out != floor(*out)) {
         return qn_fail(err, "%s: n_embd %.0f is no multiple of n_head %.0f", qn_gguf_path(e->gguf), n_embd,
                        n_head);

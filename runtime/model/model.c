@@ -72,8 +72,8 @@ static int bind_vocab(qn_binder *b)
         embd_leaf = &c->output.tensor;
     }
     uint64_t rows = embd ? embd->ne[1] : 1;
-    if (rows > INT32_MAX) {
-        return qn_fail(b->err, "%s: tensor %s has %llu rows, more than a vocabulary may have", file,
+    if (rows < 1 || rows > INT32_MAX) {
+        return qn_fail(b->err, "%s: tensor %s has %llu rows, which is no size of a vocabulary", file,
                        embd->name, (unsigned long long)rows);
     }
     if (!*embd_leaf) {
@@ -94,7 +94,7 @@ static int bind_vocab(qn_binder *b)
     }
     return qn_bind_tensor(b, &m->out.b, &c->output.tensor, "bias", vector, (qn_need)c->output.bias) ||
                    qn_bind_tensor(b, &m->out.scale, &c->output.tensor, "scale", scalar,
-                                  (qn_need)c->weights.scale)
+                                  m->tied ? QN_NEED_NO : (qn_need)c->weights.scale)
                ? -1
                : 0;
 }
@@ -200,12 +200,16 @@ static int find_kv_source(qn_binder *b, int il, int n_layer)
     qn_layer *l = &b->m->layers[il];
     int own = n_layer - b->cfg->attention.kv_shared;
     l->attn.kv_source = il;
-    if (il < own) {
+    if (il < own || b->cfg->attention.kind == QN_ATTN_NONE || b->cfg->attention.kind == QN_ATTN_MATRIX ||
+        b->cfg->residual.skip_layer) {
         return 0;
+    }
+    if (b->cfg->attention.kind != QN_ATTN_STANDARD) {
+        return qn_fail(b->err, "%s: attention.kv_shared needs attention of kind standard", b->m->config_name);
     }
     for (int i = own - 1; i >= 0; i--) {
         const qn_attn *a = &b->m->layers[i].attn;
-        if (strcmp(b->m->layers[i].kind, l->kind) != 0 || a->kind == QN_ATTN_NONE) {
+        if (strcmp(b->m->layers[i].kind, l->kind) != 0 || a->kind != QN_ATTN_STANDARD) {
             continue;
         }
         if (a->n_head_kv != b->cfg->attention.n_head_kv || a->k_dim != b->cfg->attention.head_dim ||
@@ -337,23 +341,41 @@ static int bind_all(qn_binder *b)
     return rc ? -1 : 0;
 }
 
-static int bind(qn_model *m, const qn_model_opts *opts, qn_err *err)
+static int bind(qn_model *m, const qn_config *config, qn_err *err)
 {
-    qn_config *config = NULL;
-    qn_binder b = {.m = m, .g = m->gguf, .err = err};
-    if (qn_config_find(&config, m->arch, opts ? opts->config_dir : NULL, err)) {
-        return qn_fail_prefix(err, "%s", qn_gguf_path(m->gguf));
-    }
-    b.config = config;
-    m->config_name = qn_arena_strndup(&m->arena, qn_config_name(config), strlen(qn_config_name(config)));
+    qn_binder b = {.m = m, .g = m->gguf, .config = config, .err = err};
+    const char *name = qn_config_name(config);
+    m->config_name = qn_arena_strndup(&m->arena, name, strlen(name));
     int rc = m->config_name ? bind_all(&b) : qn_fail(err, "%s: out of memory", qn_gguf_path(m->gguf));
     free(b.used);
     free(b.table);
+    return rc;
+}
+
+static int find_and_bind(qn_model *m, const qn_model_opts *opts, qn_err *err)
+{
+    qn_config *config = NULL;
+    if (qn_config_find(&config, m->arch, opts ? opts->config_dir : NULL, err)) {
+        return qn_fail_prefix(err, "%s", qn_gguf_path(m->gguf));
+    }
+    int rc = bind(m, config, err);
     qn_config_free(config);
     return rc;
 }
 
-int qn_model_from_gguf(qn_model **out, qn_gguf *g, const qn_model_opts *opts, qn_err *err)
+/* A file without tensors serves where only its vocabulary is asked for. */
+static int no_tensors(qn_model *m, const qn_model_opts *opts, qn_err *err)
+{
+    static const char *nothing[] = {NULL};
+    m->unused = nothing;
+    if (opts && opts->allow_no_vocab_tensor) {
+        return 0;
+    }
+    return qn_fail(err, "%s: has no tensors (a vocabulary only)", qn_gguf_path(m->gguf));
+}
+
+int qn_model_with_config(qn_model **out, qn_gguf *g, const qn_config *config, const qn_model_opts *opts,
+                         qn_err *err)
 {
     *out = NULL;
     qn_model *m = qn_calloc(1, sizeof *m);
@@ -365,13 +387,9 @@ int qn_model_from_gguf(qn_model **out, qn_gguf *g, const qn_model_opts *opts, qn
     m->n_stream = 1;
     int rc = read_arch(m, err) || qn_model_refuse(g, m->arch, err) || choose_ctx(m, opts, err);
     if (!rc && qn_gguf_n_tensors(g) == 0) {
-        static const char *nothing[] = {NULL};
-        m->unused = nothing;
-        rc = opts && opts->allow_no_vocab_tensor
-                 ? 0
-                 : qn_fail(err, "%s: has no tensors (vocabulary only)", qn_gguf_path(g));
+        rc = no_tensors(m, opts, err);
     } else if (!rc) {
-        rc = bind(m, opts, err);
+        rc = config ? bind(m, config, err) : find_and_bind(m, opts, err);
     }
     if (rc) {
         m->gguf = NULL;
@@ -380,6 +398,11 @@ int qn_model_from_gguf(qn_model **out, qn_gguf *g, const qn_model_opts *opts, qn
     }
     *out = m;
     return 0;
+}
+
+int qn_model_from_gguf(qn_model **out, qn_gguf *g, const qn_model_opts *opts, qn_err *err)
+{
+    return qn_model_with_config(out, g, NULL, opts, err);
 }
 
 int qn_model_load(qn_model **out, const char *path, const qn_model_opts *opts, qn_err *err)

@@ -30,6 +30,10 @@ typedef struct qn_shape {
     bool f32; /* norms, biases and other vectors: only f32 */
 } qn_shape;
 
+/* model.c: qn_model_from_gguf with a config in hand instead of the one that the architecture's name finds. */
+int qn_model_with_config(qn_model **out, qn_gguf *g, const qn_config *config, const qn_model_opts *opts,
+                         qn_err *err);
+
 /* model_refuse.c: files that are no dense decoder are refused by what they are. */
 int qn_model_refuse(const qn_gguf *g, const char *arch, qn_err *err);
 
