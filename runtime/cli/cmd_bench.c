@@ -130,37 +130,44 @@ static void print_table(const bench_args *a, const quern_session *s, const bench
 static int print_json(const bench_args *a, const quern_session *s, const bench_test *tests, size_t n)
 {
     qn_model_facts f;
-    cJSON *array = cJSON_CreateArray();
+    qn_json_out o = {.indented = true};
+    qn_json_open(&o, '[');
     qn_model_facts_get(s->m->model->gguf, &f);
     for (size_t i = 0; i < n; i++) {
-        cJSON *o = cJSON_CreateObject();
         double mean, sd;
-        cJSON_AddItemToArray(array, o);
-        cJSON_AddStringToObject(o, "build_version", quern_version());
-        qn_json_text(o, "model_filename", a->model.path, strlen(a->model.path));
-        qn_json_text(o, "model_type", s->m->model->arch, strlen(s->m->model->arch));
-        cJSON_AddStringToObject(o, "model_quant", f.main_type);
-        qn_json_u64(o, "model_size", f.tensor_bytes);
-        qn_json_u64(o, "model_n_params", f.n_params);
-        cJSON_AddStringToObject(o, "backends", s->exec->name);
-        cJSON_AddBoolToObject(o, "exact", s->exec->opts.exact);
-        cJSON_AddNumberToObject(o, "n_threads", s->exec->opts.n_threads);
-        cJSON_AddNumberToObject(o, "n_ubatch", s->exec->opts.n_ubatch);
-        cJSON_AddNumberToObject(o, "n_prompt", tests[i].gen ? 0 : tests[i].n);
-        cJSON_AddNumberToObject(o, "n_gen", tests[i].gen ? tests[i].n : 0);
+        qn_json_open(&o, '{');
+        qn_json_add_str(&o, "build_version", quern_version());
+        qn_json_add_str(&o, "model_filename", a->model.path);
+        qn_json_add_str(&o, "model_type", s->m->model->arch);
+        qn_json_add_str(&o, "model_quant", f.main_type);
+        qn_json_add_uint(&o, "model_size", f.tensor_bytes);
+        qn_json_add_uint(&o, "model_n_params", f.n_params);
+        qn_json_add_str(&o, "backends", s->exec->name);
+        qn_json_add_bool(&o, "exact", s->exec->opts.exact);
+        qn_json_add_int(&o, "n_threads", s->exec->opts.n_threads);
+        qn_json_add_int(&o, "n_ubatch", s->exec->opts.n_ubatch);
+        qn_json_add_int(&o, "n_prompt", tests[i].gen ? 0 : tests[i].n);
+        qn_json_add_int(&o, "n_gen", tests[i].gen ? tests[i].n : 0);
         statistics(&tests[i], a->repeats, false, &mean, &sd);
-        cJSON_AddNumberToObject(o, "avg_ns", round(1e9 * mean));
-        cJSON_AddNumberToObject(o, "stddev_ns", round(1e9 * sd));
+        qn_json_add_double(&o, "avg_ns", round(1e9 * mean));
+        qn_json_add_double(&o, "stddev_ns", round(1e9 * sd));
         statistics(&tests[i], a->repeats, true, &mean, &sd);
-        cJSON_AddNumberToObject(o, "avg_ts", mean);
-        cJSON_AddNumberToObject(o, "stddev_ts", sd);
-        cJSON *ns = cJSON_AddArrayToObject(o, "samples_ns"), *ts = cJSON_AddArrayToObject(o, "samples_ts");
+        qn_json_add_double(&o, "avg_ts", mean);
+        qn_json_add_double(&o, "stddev_ts", sd);
+        qn_json_add_open(&o, "samples_ns", '[');
         for (int r = 0; r < a->repeats; r++) {
-            cJSON_AddItemToArray(ns, cJSON_CreateNumber(round(1e9 * tests[i].seconds[r])));
-            cJSON_AddItemToArray(ts, cJSON_CreateNumber(tests[i].n / tests[i].seconds[r]));
+            qn_json_double(&o, round(1e9 * tests[i].seconds[r]));
         }
+        qn_json_close(&o, ']');
+        qn_json_add_open(&o, "samples_ts", '[');
+        for (int r = 0; r < a->repeats; r++) {
+            qn_json_double(&o, tests[i].n / tests[i].seconds[r]);
+        }
+        qn_json_close(&o, ']');
+        qn_json_close(&o, '}');
     }
-    return qn_json_print(array, 1);
+    qn_json_close(&o, ']');
+    return qn_json_print(&o);
 }
 
 /* The tests that are not empty, prompt sizes first; *longest: the context they need. */

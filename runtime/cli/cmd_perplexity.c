@@ -80,16 +80,18 @@ static int print_result(const ppl_args *a, const ppl_sums *s, size_t n_chunks, i
                perplexity_error(s), s->n, n_chunks, n);
         return QN_EXIT_OK;
     }
-    cJSON *o = cJSON_CreateObject();
-    qn_json_text(o, "model", a->model.path, strlen(a->model.path));
-    cJSON_AddNumberToObject(o, "perplexity", perplexity(s));
-    cJSON_AddNumberToObject(o, "error", perplexity_error(s));
-    cJSON_AddNumberToObject(o, "mean_nll", s->nll / (double)s->n);
-    cJSON_AddNumberToObject(o, "n_scored", (double)s->n);
-    cJSON_AddNumberToObject(o, "n_chunks", (double)n_chunks);
-    cJSON_AddNumberToObject(o, "n_ctx", n);
-    cJSON_AddBoolToObject(o, "exact", a->model.exact);
-    return qn_json_print(o, 0);
+    qn_json_out o = {0};
+    qn_json_open(&o, '{');
+    qn_json_add_str(&o, "model", a->model.path);
+    qn_json_add_double(&o, "perplexity", perplexity(s));
+    qn_json_add_double(&o, "error", perplexity_error(s));
+    qn_json_add_double(&o, "mean_nll", s->nll / (double)s->n);
+    qn_json_add_uint(&o, "n_scored", s->n);
+    qn_json_add_uint(&o, "n_chunks", n_chunks);
+    qn_json_add_int(&o, "n_ctx", n);
+    qn_json_add_bool(&o, "exact", a->model.exact);
+    qn_json_close(&o, '}');
+    return qn_json_print(&o);
 }
 
 static int score(const ppl_args *a, qn_loaded *l, int32_t *ids, size_t n_ids)

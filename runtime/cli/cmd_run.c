@@ -164,28 +164,30 @@ static void report(const quern_generate_result *r, const run_times *t)
 static int print_json(const run_args *a, const qn_loaded *l, const int32_t *ids,
                       const quern_generate_result *r, const run_times *t)
 {
-    cJSON *o = cJSON_CreateObject();
+    qn_json_out o = {0};
+    qn_json_open(&o, '{');
     size_t n_decoded = r->n_generated > 0 ? r->n_generated - 1 : 0;
-    cJSON_AddStringToObject(o, "version", quern_version());
-    qn_json_text(o, "model", a->model.path, strlen(a->model.path));
-    cJSON_AddStringToObject(o, "architecture", l->model->model->arch);
-    cJSON_AddStringToObject(o, "backend", quern_session_backend(l->session));
-    cJSON_AddBoolToObject(o, "exact", a->model.exact);
-    cJSON_AddNumberToObject(o, "n_ctx", quern_session_n_ctx(l->session));
-    qn_json_text(o, "text", r->text, r->text_len);
-    cJSON_AddStringToObject(o, "stop", stop_name(r->stop));
-    qn_json_i32s(o, "prompt_ids", ids, t->n_prompt);
-    qn_json_i32s(o, "ids", r->tokens, r->n_generated);
-    cJSON_AddNumberToObject(o, "n_prompt", (double)t->n_prompt);
-    cJSON_AddNumberToObject(o, "n_generated", (double)r->n_generated);
-    qn_json_u64(o, "seed", a->sampling.seed);
-    cJSON_AddNumberToObject(o, "load_seconds", t->load);
-    cJSON_AddNumberToObject(o, "prompt_seconds", t->prompt);
-    cJSON_AddNumberToObject(o, "decode_seconds", t->decode);
-    cJSON_AddNumberToObject(o, "prompt_tokens_per_second", rate((double)t->n_prompt, t->prompt));
-    cJSON_AddNumberToObject(o, "decode_tokens_per_second", rate((double)n_decoded, t->decode));
-    qn_json_u64(o, "peak_memory_bytes", qn_peak_memory());
-    return qn_json_print(o, 0);
+    qn_json_add_str(&o, "version", quern_version());
+    qn_json_add_str(&o, "model", a->model.path);
+    qn_json_add_str(&o, "architecture", l->model->model->arch);
+    qn_json_add_str(&o, "backend", quern_session_backend(l->session));
+    qn_json_add_bool(&o, "exact", a->model.exact);
+    qn_json_add_int(&o, "n_ctx", quern_session_n_ctx(l->session));
+    qn_json_add_text(&o, "text", r->text, r->text_len);
+    qn_json_add_str(&o, "stop", stop_name(r->stop));
+    qn_json_add_i32s(&o, "prompt_ids", ids, t->n_prompt);
+    qn_json_add_i32s(&o, "ids", r->tokens, r->n_generated);
+    qn_json_add_uint(&o, "n_prompt", t->n_prompt);
+    qn_json_add_uint(&o, "n_generated", r->n_generated);
+    qn_json_add_uint(&o, "seed", a->sampling.seed);
+    qn_json_add_double(&o, "load_seconds", t->load);
+    qn_json_add_double(&o, "prompt_seconds", t->prompt);
+    qn_json_add_double(&o, "decode_seconds", t->decode);
+    qn_json_add_double(&o, "prompt_tokens_per_second", rate((double)t->n_prompt, t->prompt));
+    qn_json_add_double(&o, "decode_tokens_per_second", rate((double)n_decoded, t->decode));
+    qn_json_add_uint(&o, "peak_memory_bytes", qn_peak_memory());
+    qn_json_close(&o, '}');
+    return qn_json_print(&o);
 }
 
 static int unescape_stops(run_args *a, char ***copies)

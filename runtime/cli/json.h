@@ -1,20 +1,25 @@
-/* json.h: what cJSON lacks: strings with any bytes and integers beyond 2^53. */
+/* json.h: members of JSON objects, and their way to stdout. */
 #ifndef QN_CLI_JSON_H
 #define QN_CLI_JSON_H
 
-#include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* A string of len bytes; malformed UTF-8 becomes U+FFFD, NUL and other controls are escaped. */
-void qn_json_text(cJSON *object, const char *key, const char *text, size_t len);
-void qn_json_u64(cJSON *object, const char *key, uint64_t value);
-void qn_json_i32s(cJSON *object, const char *key, const int32_t *values, size_t n);
+#include "text/json.h"
 
-/* The quoted, escaped string, malloc'ed; NULL without memory. */
-char *qn_json_quote(const char *text, size_t len);
+/* A key and its value. Texts: malformed UTF-8 becomes U+FFFD. */
+void qn_json_add_text(qn_json_out *o, const char *key, const char *text, size_t len);
+void qn_json_add_str(qn_json_out *o, const char *key, const char *text);
+void qn_json_add_int(qn_json_out *o, const char *key, int64_t v);
+void qn_json_add_uint(qn_json_out *o, const char *key, uint64_t v);
+void qn_json_add_double(qn_json_out *o, const char *key, double v);
+void qn_json_add_bool(qn_json_out *o, const char *key, bool v);
+void qn_json_add_i32s(qn_json_out *o, const char *key, const int32_t *values, size_t n);
+/* A key and an opening bracket. */
+void qn_json_add_open(qn_json_out *o, const char *key, char bracket);
 
-/* Prints with a newline behind and frees the object; returns the exit status. */
-int qn_json_print(cJSON *object, int indented);
+/* Prints with a newline behind and frees the text; returns the exit status. */
+int qn_json_print(qn_json_out *o);
 
 #endif
