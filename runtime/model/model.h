@@ -24,7 +24,14 @@ typedef enum qn_qk_order { QN_QK_BEFORE_ROPE, QN_QK_AFTER_ROPE } qn_qk_order;
 typedef enum qn_qk_weight { QN_QKW_CHANNEL, QN_QKW_HEAD_CHANNEL, QN_QKW_PER_HEAD } qn_qk_weight;
 typedef enum qn_rope_style { QN_ROPE_NONE, QN_ROPE_NEOX, QN_ROPE_INTERLEAVED } qn_rope_style;
 typedef enum qn_ffn_kind { QN_FFN_GATED, QN_FFN_PLAIN, QN_FFN_NONE } qn_ffn_kind;
-typedef enum qn_activation { QN_ACT_NONE, QN_ACT_SILU, QN_ACT_GELU, QN_ACT_RELU, QN_ACT_RELU2, QN_ACT_XIELU } qn_activation;
+typedef enum qn_activation {
+    QN_ACT_NONE,
+    QN_ACT_SILU,
+    QN_ACT_GELU,
+    QN_ACT_RELU,
+    QN_ACT_RELU2,
+    QN_ACT_XIELU
+} qn_activation;
 
 /* Normalisation of the residual stream or a branch. kind NONE: absent. w, b: [n] f32, NULL where it has none.
  */

@@ -21,31 +21,33 @@ static const spec globals[] = {
     {"token_embd", 32, 8},         {"output_norm", 32, 1},          {"output", 32, 8},
     {"rope_freqs", 8, 1},          {"rope_factors_long", 8, 1},     {"rope_factors_short", 8, 1},
     {"position_embd", 32, 64},     {"per_layer_token_embd", 12, 8}, {"per_layer_model_proj", 32, 12},
-    {"per_layer_proj_norm", 4, 1},
+    {"per_layer_proj_norm", 4, 1}, {"altup_proj", 32, 32},          {"altup_unembd_proj", 32, 32},
 };
 static const spec of_layer[] = {
-    {"attn_norm", 32, 1},
-    {"attn_norm_2", 32, 1},
-    {"attn_q", 32, 32},
-    {"attn_k", 32, 16},
-    {"attn_v", 32, 16},
-    {"attn_output", 32, 32},
-    {"attn_q_norm", 16, 1},
-    {"attn_k_norm", 16, 1},
-    {"attn_sub_norm", 32, 1},
-    {"post_attention_norm", 32, 1},
-    {"ffn_norm", 32, 1},
-    {"post_ffw_norm", 32, 1},
-    {"ffn_gate", 32, 64},
-    {"ffn_up", 32, 64},
-    {"ffn_down", 64, 32},
-    {"ffn_sub_norm", 64, 1},
-    {"layer_output_scale", 1, 1},
-    {"inp_gate", 32, 4},
-    {"proj", 4, 32},
+    {"attn_norm", 32, 1},         {"attn_norm_2", 32, 1},
+    {"attn_q", 32, 32},           {"attn_k", 32, 16},
+    {"attn_v", 32, 16},           {"attn_output", 32, 32},
+    {"attn_q_norm", 16, 1},       {"attn_k_norm", 16, 1},
+    {"attn_sub_norm", 32, 1},     {"post_attention_norm", 32, 1},
+    {"ffn_norm", 32, 1},          {"post_ffw_norm", 32, 1},
+    {"ffn_gate", 32, 64},         {"ffn_up", 32, 64},
+    {"ffn_down", 64, 32},         {"ffn_sub_norm", 64, 1},
+    {"attn_qkv", 32, 64},         {"attn_q_a", 32, 8},
+    {"attn_q_b", 8, 32},          {"attn_kv_a_mqa", 32, 20},
+    {"attn_kv_b", 12, 48},        {"attn_q_a_norm", 8, 1},
+    {"attn_kv_a_norm", 12, 1},    {"altup_router", 32, 2},
+    {"altup_router_norm", 32, 1}, {"altup_predict_coef", 2, 4},
+    {"altup_correct_coef", 2, 2}, {"altup_correct_scale", 32, 1},
+    {"laurel_l", 32, 6},          {"laurel_r", 6, 32},
+    {"laurel_post_norm", 32, 1},  {"layer_output_scale", 1, 1},
+    {"inp_gate", 32, 4},          {"proj", 4, 32},
     {"post_norm", 32, 1},
 };
-static const spec biases[] = {{"attn_q", 32, 1}, {"attn_norm", 32, 1}, {"ffn_up", 64, 1}};
+static const spec biases[] = {
+    {"attn_q", 32, 1},    {"attn_k", 16, 1},      {"attn_v", 16, 1},   {"attn_output", 32, 1},
+    {"attn_norm", 32, 1}, {"attn_norm_2", 32, 1}, {"attn_qkv", 64, 1}, {"ffn_norm", 32, 1},
+    {"ffn_gate", 64, 1},  {"ffn_up", 64, 1},      {"ffn_down", 32, 1},
+};
 
 static void put(gw *w, const spec *s, const char *suffix, int il)
 {
@@ -81,6 +83,14 @@ static void put_keys(gw *w)
     gw_f32(w, "f.rope.scaling.factor", 4);
     gw_u32(w, "f.embedding_length_per_layer_input", 4);
     gw_f32(w, "f.logit_scale", 0.5f);
+    gw_u32(w, "f.attention.key_length_swa", 16);
+    gw_u32(w, "f.attention.value_length_swa", 16);
+    gw_u32(w, "f.attention.shared_kv_layers", 1);
+    gw_u32(w, "f.attention.q_lora_rank", 8);
+    gw_u32(w, "f.attention.kv_lora_rank", 12);
+    gw_ints(w, "f.array", QN_KV_U32, N_LAYER, (int64_t[]){2, 0, 2});
+    gw_u32(w, "f.rope.dimension_count", 16);
+    gw_u32(w, "bare", 1);
     gw_bool(w, "f.flag", true);
 }
 
@@ -91,6 +101,7 @@ static qn_gguf *small_file(void)
     for (size_t i = 0; i < sizeof globals / sizeof globals[0]; i++) {
         put(&w, &globals[i], "weight", -1);
     }
+    put(&w, &(spec){"output_norm", 32, 1}, "bias", -1);
     for (int il = 0; il < N_LAYER; il++) {
         for (size_t i = 0; i < sizeof of_layer / sizeof of_layer[0]; i++) {
             put(&w, &of_layer[i], "weight", il);
