@@ -1,0 +1,31 @@
+/* source.h: a step's specialisation constants as kernel source text.
+ *
+ * The text is `namespace spec { constexpr ... }`, one line a field of the op's row and one a constant of the
+ * backend (launch shape, variant), a definition of QN_KERNEL, the entry's symbol, and an #include of the op's
+ * template. */
+#ifndef QN_CODEGEN_SOURCE_H
+#define QN_CODEGEN_SOURCE_H
+
+#include "base/error.h"
+#include "codegen/op.h"
+
+/* A constant that the backend adds: spec::<name>. */
+typedef struct qn_source_const {
+    const char *name;
+    int value;
+    bool in_symbol; /* part of the symbol and of the entry's name ("threads256") */
+} qn_source_const;
+
+typedef struct qn_source {
+    char *text;       /* malloc'ed; free with qn_source_free */
+    char symbol[160]; /* "norm_rms_n4096_has_w_threads256": an identifier */
+    char spec[160];   /* what follows the op's name in the symbol */
+} qn_source;
+
+/* Writes the source of `op` with the values of `spec`, for one hardware variant (codegen/nvrtc.h:
+ * spec::variant). A float that is not finite, or an enumeration's value without a name, is an error. */
+int qn_source_generate(qn_source *out, const qn_op *op, const qn_spec *spec, int variant,
+                       const qn_source_const *consts, int n_const, qn_err *err);
+void qn_source_free(qn_source *s);
+
+#endif

@@ -1,0 +1,9 @@
+# Own declarations of CUDA's entry points against the real headers, where a toolkit is installed (compiled only).
+find_path(CUDA_HEADERS cuda.h HINTS $ENV{CUDA_PATH}/include /usr/local/cuda/include)
+find_path(CUBLASLT_HEADERS cublasLt.h HINTS $ENV{CUDA_PATH}/include /usr/local/cuda/include)
+find_path(NVRTC_HEADERS nvrtc.h HINTS $ENV{CUDA_PATH}/include /usr/local/cuda/include)
+if(CUDA_HEADERS AND CUBLASLT_HEADERS AND NVRTC_HEADERS)
+  add_library(cuda_headers OBJECT ${CMAKE_CURRENT_SOURCE_DIR}/cuda_headers.c)
+  target_include_directories(cuda_headers SYSTEM PRIVATE ${CUDA_HEADERS} ${CUBLASLT_HEADERS} ${NVRTC_HEADERS})
+  target_link_libraries(cuda_headers PRIVATE quern_flags)
+endif()
