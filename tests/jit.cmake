@@ -7,3 +7,8 @@ if(CUDA_HEADERS AND CUBLASLT_HEADERS AND NVRTC_HEADERS)
   target_include_directories(cuda_headers SYSTEM PRIVATE ${CUDA_HEADERS} ${CUBLASLT_HEADERS} ${NVRTC_HEADERS})
   target_link_libraries(cuda_headers PRIVATE quern_flags)
 endif()
+# test_jit* compile kernels with NVRTC, which needs no GPU; where there is none they fail, unless this says otherwise.
+option(QUERN_NVRTC_TESTS "Run the tests that need NVRTC" ON)
+if(NOT QUERN_NVRTC_TESTS)
+  set_tests_properties(test_jit test_jit_faults PROPERTIES DISABLED ON)
+endif()

@@ -3,11 +3,25 @@
 #include <dlfcn.h>
 #include <glob.h>
 #include <link.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+bool qn_path_format(char *out, size_t size, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(out, size, fmt, ap);
+    va_end(ap);
+    if (n < 0 || (size_t)n >= size) {
+        out[0] = '\0';
+        return false;
+    }
+    return true;
+}
 
 int qn_dirs_add(qn_dirs *d, const char *place, const char *path)
 {
@@ -66,7 +80,7 @@ static int add_toolkit(qn_dirs *d, const char *place, const char *root)
     int rc = 0;
     for (size_t i = 0; i < sizeof subs / sizeof *subs && rc == 0; i++) {
         char pattern[QN_PATH_MAX];
-        snprintf(pattern, sizeof pattern, "%s/%s", root, subs[i]);
+        qn_path_format(pattern, sizeof pattern, "%s/%s", root, subs[i]);
         rc = qn_dirs_glob(d, place, pattern);
     }
     return rc;
@@ -80,7 +94,7 @@ static int add_python_prefix(qn_dirs *d, const char *prefix)
     int rc = 0;
     for (size_t i = 0; i < sizeof subs / sizeof *subs && rc == 0; i++) {
         char pattern[QN_PATH_MAX];
-        snprintf(pattern, sizeof pattern, "%s/%s/nvidia/*/lib", prefix, subs[i]);
+        qn_path_format(pattern, sizeof pattern, "%s/%s/nvidia/*/lib", prefix, subs[i]);
         rc = qn_dirs_glob(d, "pip", pattern);
     }
     return rc;
@@ -91,7 +105,7 @@ static int add_python_prefix(qn_dirs *d, const char *prefix)
 static int add_python_of_bin(qn_dirs *d, const char *bin)
 {
     char exe[QN_PATH_MAX], real[QN_PATH_MAX];
-    snprintf(exe, sizeof exe, "%s/python3", bin);
+    qn_path_format(exe, sizeof exe, "%s/python3", bin);
     if (access(exe, X_OK) != 0) {
         return 0;
     }
@@ -104,7 +118,7 @@ static int add_python_of_bin(qn_dirs *d, const char *bin)
             return -1;
         }
     }
-    snprintf(exe, sizeof exe, "%s/python3", bin);
+    qn_path_format(exe, sizeof exe, "%s/python3", bin);
     if (!realpath(exe, real)) {
         return 0;
     }
@@ -137,7 +151,7 @@ static int each_part(qn_dirs *d, const char *list, int (*fn)(qn_dirs *, const ch
 static int add_python_path(qn_dirs *d, const char *dir)
 {
     char pattern[QN_PATH_MAX];
-    snprintf(pattern, sizeof pattern, "%s/nvidia/*/lib", dir);
+    qn_path_format(pattern, sizeof pattern, "%s/nvidia/*/lib", dir);
     return qn_dirs_glob(d, "pip", pattern);
 }
 
@@ -148,15 +162,15 @@ static int add_pythons(qn_dirs *d)
     int rc = venv && venv[0] == '/' ? add_python_prefix(d, venv) : 0;
     char root[QN_PATH_MAX - 8];
     if (rc == 0 && qn_checkout_root(root, sizeof root)) {
-        snprintf(prefix, sizeof prefix, "%s/.venv", root);
+        qn_path_format(prefix, sizeof prefix, "%s/.venv", root);
         rc = add_python_prefix(d, prefix);
     }
     rc = rc ? rc : each_part(d, getenv("PYTHONPATH"), add_python_path);
     rc = rc ? rc : each_part(d, getenv("PATH"), add_python_of_bin);
     if (rc == 0 && home && home[0] == '/') {
-        snprintf(prefix, sizeof prefix, "%s/.local", home);
+        qn_path_format(prefix, sizeof prefix, "%s/.local", home);
         rc = add_python_prefix(d, prefix);
-        snprintf(prefix, sizeof prefix, "%s/.pyenv/versions/*", home);
+        qn_path_format(prefix, sizeof prefix, "%s/.pyenv/versions/*", home);
         rc = rc ? rc : add_python_prefix(d, prefix);
     }
     return rc;
@@ -183,7 +197,7 @@ static void fill_path(qn_dynlib *lib, const char *asked)
     if (dlinfo(lib->handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name && map->l_name[0]) {
         name = map->l_name;
     }
-    snprintf(lib->dir, sizeof lib->dir, "%s", name);
+    qn_path_format(lib->dir, sizeof lib->dir, "%s", name);
     char *slash = strrchr(lib->dir, '/');
     if (slash) {
         *slash = '\0';
@@ -191,15 +205,15 @@ static void fill_path(qn_dynlib *lib, const char *asked)
         lib->dir[0] = '\0';
     }
     char real[QN_PATH_MAX];
-    snprintf(lib->path, sizeof lib->path, "%s", realpath(name, real) ? real : name);
+    qn_path_format(lib->path, sizeof lib->path, "%s", realpath(name, real) ? real : name);
 }
 
 /* Adds "; text" to the list of refusals as far as it fits. */
 static void note(char *list, size_t size, const char *file, const char *why)
 {
     size_t used = strlen(list);
-    if (used + strlen(file) + strlen(why) + 8 < size) {
-        snprintf(list + used, size - used, "; %s: %s", file, why);
+    if (used + 1 < size) {
+        qn_path_format(list + used, size - used, "; %s: %s", file, why);
     }
 }
 
@@ -211,7 +225,7 @@ int qn_dynlib_open(qn_dynlib *out, const qn_dirs *dirs, const char *const *names
         for (const char *const *name = names; *name; name++) {
             char file[QN_PATH_MAX];
             const char *dir = dirs->dirs[i].path;
-            snprintf(file, sizeof file, "%s%s%s", dir, dir[0] ? "/" : "", *name);
+            qn_path_format(file, sizeof file, "%s%s%s", dir, dir[0] ? "/" : "", *name);
             if (dir[0] && access(file, F_OK) != 0) {
                 continue;
             }
@@ -265,11 +279,11 @@ bool qn_checkout_root(char *path, size_t size)
         }
         *slash = '\0';
         char probe[QN_PATH_MAX + 32];
-        snprintf(probe, sizeof probe, "%s/kernel_src/types.cuh", exe);
+        qn_path_format(probe, sizeof probe, "%s/kernel_src/types.cuh", exe);
         bool sources = access(probe, F_OK) == 0;
-        snprintf(probe, sizeof probe, "%s/cache/README.md", exe);
+        qn_path_format(probe, sizeof probe, "%s/cache/README.md", exe);
         if (sources && access(probe, F_OK) == 0 && (size_t)strlen(exe) < size) {
-            snprintf(path, size, "%s", exe);
+            qn_path_format(path, size, "%s", exe);
             return true;
         }
     }

@@ -9,6 +9,9 @@
 
 enum { QN_PATH_MAX = 4096 };
 
+/* printf into a path; one that does not fit becomes "" and false. */
+bool qn_path_format(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 /* Folders to search, in order. An empty path means the loader's own search (LD_LIBRARY_PATH, ld.so.cache). */
 typedef struct qn_dir {
     const char *place; /* "loader path", "CUDA_PATH", "/usr/local/cuda*", "pip" */
