@@ -1,94 +1,14 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include "cpu/dots_avx512.h"
 #include "cpu/exact.h"
 #include "cpu/matmul_kernels.h"
 #include "cpu/unpack.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum {
-    DOT_TOKENS = 3, /* up to this many rows of x, one dot product each beats building a panel */
-    TILE = 8,       /* rows of x that one pass over a panel serves */
-};
-
-/* ---- rows unpacked as they lie, one dot product a token ---- */
-
-/* 64 products in 16 sums of 4, times the sums' scales. */
-INLINE __m512 times_codes(__m512 acc, const uint8_t *code, const int8_t *q, bool wide, __m512 scale)
-{
-    __m512i x = _mm512_loadu_si512(q);
-    __m512i i = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_loadu_si512(code), x);
-    if (wide) {
-        i = _mm512_sub_epi32(i, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)128), x));
-    }
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(i), scale, acc);
-}
-
-/* Scale groups of 32: 16 at a time, each spread over its 8 lanes. */
-INLINE float dot32(const uint8_t *code, const float *s, const float *m, qn_q8_row x, int padded, bool wide)
-{
-    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    __m512 acc0 = _mm512_setzero_ps(), acc1 = acc0, min = acc0;
-    for (int k = 0; k < padded; k += 512) {
-        __m512 p = _mm512_mul_ps(_mm512_loadu_ps(s + k / 32), _mm512_loadu_ps(x.d + k / 32));
-        if (!wide) {
-            min = _mm512_fmadd_ps(_mm512_loadu_ps(m + k / 32), _mm512_loadu_ps(x.sum + k / 32), min);
-        }
-        int left = padded - k < 512 ? padded - k : 512;
-        __m512i pick = first;
-        int i = 0;
-        for (; i + 128 <= left; i += 128) {
-            __m512i pick1 = _mm512_add_epi32(pick, _mm512_set1_epi32(2));
-            acc0 = times_codes(acc0, code + k + i, x.q + k + i, wide, _mm512_permutexvar_ps(pick, p));
-            acc1 =
-                times_codes(acc1, code + k + i + 64, x.q + k + i + 64, wide, _mm512_permutexvar_ps(pick1, p));
-            pick = _mm512_add_epi32(pick, _mm512_set1_epi32(4));
-        }
-        if (i < left) {
-            acc0 = times_codes(acc0, code + k + i, x.q + k + i, wide, _mm512_permutexvar_ps(pick, p));
-        }
-    }
-    return _mm512_reduce_add_ps(_mm512_sub_ps(_mm512_add_ps(acc0, acc1), min));
-}
-
-/* Scale groups of 16: 16 at a time, each spread over its 4 lanes. Rows are whole blocks of 256. */
-static float dot16(const uint8_t *code, const float *s, const float *m, qn_q8_row x, int padded)
-{
-    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    __m512 acc[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()}, min = _mm512_setzero_ps();
-    for (int k = 0; k < padded; k += 256) {
-        __m512 d = _mm512_castps256_ps512(_mm256_loadu_ps(x.d + k / 32));
-        __m512 p = _mm512_mul_ps(_mm512_loadu_ps(s + k / 16), _mm512_permutexvar_ps(twice, d));
-        min = _mm512_fmadd_ps(_mm512_loadu_ps(m + k / 16), _mm512_loadu_ps(x.sum2 + k / 16), min);
-        for (int i = 0; i < 4; i++) {
-            __m512i pick = _mm512_add_epi32(first, _mm512_set1_epi32(4 * i));
-            acc[i % 2] = times_codes(acc[i % 2], code + k + 64 * i, x.q + k + 64 * i, false,
-                                     _mm512_permutexvar_ps(pick, p));
-        }
-    }
-    return _mm512_reduce_add_ps(_mm512_sub_ps(_mm512_add_ps(acc[0], acc[1]), min));
-}
-
-static void quantised_dots(const qn_mm_block *b, const qn_unpack *u)
-{
-    struct unpacked r = unpacked_in(b->scratch, b->act->n_in, u->group);
-    for (int row = 0; row < b->n_rows; row++) {
-        unpack_row(b, row, r, 0);
-        for (int t = 0; t < b->act->n_tokens; t++) {
-            qn_q8_row x = qn_q8_row_at(b->act, t);
-            float *y = &b->y[t * b->y_stride + row];
-            if (u->group == 16) {
-                *y = dot16(r.code, r.s, r.m, x, r.padded);
-            } else if (u->wide) {
-                *y = dot32(r.code, r.s, r.m, x, r.padded, true);
-            } else {
-                *y = dot32(r.code, r.s, r.m, x, r.padded, false);
-            }
-        }
-    }
-}
+enum { TILE = 8 }; /* rows of x that one pass over a panel serves */
 
 /* ---- panels: 16 rows interleaved, a lane each ---- */
 
@@ -274,7 +194,7 @@ static void float_rows(const qn_mm_block *b)
     const qn_act *a = b->act;
     int n = a->n_in;
     float *buf = (float *)(void *)b->scratch, *panel = buf + QN_MM_ROWS * qn_mm_padded(n);
-    if (a->n_tokens <= DOT_TOKENS) {
+    if (a->n_tokens <= DOT_TOKENS_MAX) {
         for (int r = 0; r < b->n_rows; r++) {
             const float *w = unpack_float_row(b->type, b->w + (size_t)r * b->row_bytes, n, buf);
             for (int t = 0; t < a->n_tokens; t++) {
@@ -306,8 +226,8 @@ static void run_rows(const qn_mm_block *b)
     const qn_unpack *u = &unpack_rows[b->type];
     if (!u->group) {
         float_rows(b);
-    } else if (b->act->n_tokens <= DOT_TOKENS) {
-        quantised_dots(b, u);
+    } else if (b->act->n_tokens <= DOT_TOKENS_MAX) {
+        qn_dots_avx512(b);
     } else {
         quantised_panel(b, u);
     }

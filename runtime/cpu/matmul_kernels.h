@@ -59,10 +59,9 @@ static inline qn_q8_row qn_q8_row_at(const qn_act *a, int t)
 
 /* A quantised row of n values, unpacked: W[k] = s[g] * code[k] - m[g], g = k / group. In a wide type code is
  * 0..255, W[k] = s[g] * (code[k] - 128), and m is not written. */
-typedef void (*qn_unpack_fn)(const uint8_t *blocks, int n, uint8_t *code, float *s, float *m);
-
 typedef struct qn_unpack {
-    qn_unpack_fn fn;
+    void (*scales)(const uint8_t *blocks, int n, float *s, float *m);
+    void (*codes)(const uint8_t *blocks, int n, uint8_t *code);
     int group; /* 16 or 32 values share a scale; 0: no codes, the row is floating point */
     bool wide; /* codes above 63 occur; only with groups of 32 */
 } qn_unpack;

@@ -31,6 +31,173 @@ static inline float unpack_half(const uint8_t *p)
 #endif
 }
 
+/* out[b] = times * the f16 at p + b * step, n of them. */
+static inline __attribute__((always_inline)) void unpack_halves(const uint8_t *p, int step, int n,
+                                                                float times, float *out)
+{
+    int b = 0;
+#if defined(__F16C__)
+    for (; b + 8 <= n; b += 8, p += 8 * step) {
+        uint16_t h[8];
+        for (int i = 0; i < 8; i++) {
+            memcpy(&h[i], p + i * step, sizeof h[i]);
+        }
+        __m128i v = _mm_set_epi16((short)h[7], (short)h[6], (short)h[5], (short)h[4], (short)h[3],
+                                  (short)h[2], (short)h[1], (short)h[0]);
+        _mm256_storeu_ps(out + b, _mm256_mul_ps(_mm256_cvtph_ps(v), _mm256_set1_ps(times)));
+    }
+#endif
+    for (; b < n; b++, p += step) {
+        out[b] = times * unpack_half(p);
+    }
+}
+
+/* ---- scales: f16 beside each block of 32 ---- */
+
+static void scales_q4_0(const uint8_t *p, int n, float *s, float *m)
+{
+    unpack_halves(p, 18, n / 32, 1, s);
+    for (int b = 0; b < n / 32; b++) {
+        m[b] = 8 * s[b];
+    }
+}
+
+static void scales_q4_1(const uint8_t *p, int n, float *s, float *m)
+{
+    unpack_halves(p, 20, n / 32, 1, s);
+    unpack_halves(p + 2, 20, n / 32, -1, m);
+}
+
+static void scales_q5_0(const uint8_t *p, int n, float *s, float *m)
+{
+    unpack_halves(p, 22, n / 32, 1, s);
+    for (int b = 0; b < n / 32; b++) {
+        m[b] = 16 * s[b];
+    }
+}
+
+static void scales_q5_1(const uint8_t *p, int n, float *s, float *m)
+{
+    unpack_halves(p, 24, n / 32, 1, s);
+    unpack_halves(p + 2, 24, n / 32, -1, m);
+}
+
+static void scales_q8_0(const uint8_t *p, int n, float *s, float *m)
+{
+    (void)m;
+    unpack_halves(p, 34, n / 32, 1, s);
+}
+
+static void scales_iq4_nl(const uint8_t *p, int n, float *s, float *m)
+{
+    (void)m;
+    unpack_halves(p, 18, n / 32, 1, s);
+}
+
+/* ---- scales: small integers, times f16 of a block of 256 ---- */
+
+/* 16 bytes less `bias`, the first 8 times a into `low`, the others times b into `high`. */
+static inline void scale_bytes(qn_u8x16 v, float bias, float a, float b, float *low, float *high)
+{
+#if defined(__AVX2__)
+    __m256 f = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32((__m128i)v));
+    __m256 g = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128((__m128i)v, 8)));
+    f = _mm256_sub_ps(f, _mm256_set1_ps(bias));
+    g = _mm256_sub_ps(g, _mm256_set1_ps(bias));
+    _mm256_storeu_ps(low, _mm256_mul_ps(f, _mm256_set1_ps(a)));
+    _mm256_storeu_ps(high, _mm256_mul_ps(g, _mm256_set1_ps(b)));
+#else
+    for (int i = 0; i < 8; i++) {
+        low[i] = a * ((float)v[i] - bias);
+        high[i] = b * ((float)v[8 + i] - bias);
+    }
+#endif
+}
+
+static void scales_q2_K(const uint8_t *p, int n, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++, p += 84, s += 16, m += 16) {
+        float d = unpack_half(p + 80), dmin = unpack_half(p + 82);
+        qn_u32x4 v = *(const qn_u32x4 *)p;
+        scale_bytes((qn_u8x16)(v & 0x0f0f0f0fu), 0, d, d, s, s + 8);
+        scale_bytes((qn_u8x16)(v >> 4 & 0x0f0f0f0fu), 0, dmin, dmin, m, m + 8);
+    }
+}
+
+/* 16 scales of 6 bits: low nibbles of 8 bytes, their high nibbles, and 4 bytes with two bits each of scales
+ * g, g + 4, g + 8 and g + 12. */
+static void scales_q3_K(const uint8_t *p, int n, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++, p += 110, s += 16, m += 16) {
+        uint32_t u[3];
+        float d = unpack_half(p + 108);
+        memcpy(u, p + 96, sizeof u);
+        qn_u32x4 low = {u[0], u[1], u[0] >> 4, u[1] >> 4}, high = {u[2], u[2] >> 2, u[2] >> 4, u[2] >> 6};
+        qn_u8x16 v = (qn_u8x16)((low & 0x0f0f0f0fu) | (high & 0x03030303u) << 4);
+        scale_bytes(v, 32, d, d, s, s + 8);
+        scale_bytes(v, 32, 4 * d, 4 * d, m, m + 8);
+    }
+}
+
+/* 8 scales and 8 minima of 6 bits in 12 bytes (Q4_K, Q5_K), times d and dmin at p. */
+static inline void scales_k(const uint8_t *p, float *s, float *m)
+{
+    qn_u32x4 u = *(const qn_u32x4 *)p; /* d and dmin; scales; minima; nibbles of the second four of each */
+    qn_u32x4 all = __builtin_shufflevector(u, u, 1, 3, 2, 3), top = __builtin_shufflevector(u, u, 1, 1, 2, 2);
+    all = all >> (qn_u32x4){0, 0, 0, 4} & (qn_u32x4){0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f};
+    top = top >> 2 & (qn_u32x4){0, 0x30303030, 0, 0x30303030};
+    scale_bytes((qn_u8x16)(all | top), 0, unpack_half(p), unpack_half(p + 2), s, m);
+}
+
+static void scales_q4_K(const uint8_t *p, int n, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++) {
+        scales_k(p + 144 * b, s + 8 * b, m + 8 * b);
+    }
+}
+
+static void scales_q5_K(const uint8_t *p, int n, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++) {
+        scales_k(p + 176 * b, s + 8 * b, m + 8 * b);
+    }
+}
+
+static void scales_q6_K(const uint8_t *p, int n, float *s, float *m)
+{
+    for (int b = 0; b < n / 256; b++, p += 210, s += 16, m += 16) {
+        float d = unpack_half(p + 208);
+        qn_u8x16 v = (qn_u8x16)(*(const qn_u32x4 *)(p + 192) ^ 0x80808080u);
+        scale_bytes(v, 128, d, d, s, s + 8);
+        scale_bytes(v, 128, 32 * d, 32 * d, m, m + 8);
+    }
+}
+
+/* 8 scales of 6 bits: their nibbles in order, and in the 16 bits before those their top two bits in order. */
+static void scales_iq4_xs(const uint8_t *p, int n, float *s, float *m)
+{
+    (void)m;
+    for (int b = 0; b < n / 256; b++, p += 136, s += 8) {
+        uint16_t h;
+        uint32_t l;
+        memcpy(&h, p + 2, sizeof h);
+        memcpy(&l, p + 4, sizeof l);
+        uint64_t low = l, high = h; /* each spread to a byte a scale */
+        low = (low | low << 16) & 0x0000ffff0000ffff;
+        low = (low | low << 8) & 0x00ff00ff00ff00ff;
+        low = (low | low << 4) & 0x0f0f0f0f0f0f0f0f;
+        high = (high | high << 24) & 0x000000ff000000ff;
+        high = (high | high << 12) & 0x000f000f000f000f;
+        high = (high | high << 6) & 0x0303030303030303;
+        low |= high << 4;
+        qn_u8x16 v = (qn_u8x16)(qn_u32x4){(uint32_t)low, (uint32_t)(low >> 32), 0, 0};
+        float d = unpack_half(p), unused[8];
+        scale_bytes(v, 32, d, d, s, unused);
+    }
+}
+
+/* ---- codes ---- */
+
 /* 32 values of 4 bits: low nibbles are values 0-15, high nibbles 16-31. */
 static inline void unpack_nibbles(const uint8_t *qs, uint8_t *code)
 {
@@ -39,21 +206,17 @@ static inline void unpack_nibbles(const uint8_t *qs, uint8_t *code)
     *(qn_u32x4 *)(code + 16) = (q >> 4) & 0x0f0f0f0fu;
 }
 
-static void unpack_q4_0(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_q4_0(const uint8_t *p, int n, uint8_t *code)
 {
-    for (int b = 0; b < n / 32; b++, p += 18) {
-        s[b] = unpack_half(p);
-        m[b] = 8 * s[b];
-        unpack_nibbles(p + 2, code + 32 * b);
+    for (int b = 0; b < n / 32; b++) {
+        unpack_nibbles(p + 18 * b + 2, code + 32 * b);
     }
 }
 
-static void unpack_q4_1(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_q4_1(const uint8_t *p, int n, uint8_t *code)
 {
-    for (int b = 0; b < n / 32; b++, p += 20) {
-        s[b] = unpack_half(p);
-        m[b] = -unpack_half(p + 2);
-        unpack_nibbles(p + 4, code + 32 * b);
+    for (int b = 0; b < n / 32; b++) {
+        unpack_nibbles(p + 20 * b + 4, code + 32 * b);
     }
 }
 
@@ -73,41 +236,30 @@ static inline void unpack_fives(const uint8_t *qh, const uint8_t *qs, uint8_t *c
     *(qn_u32x4 *)(code + 16) = ((q >> 4) & 0x0f0f0f0fu) | five_hi;
 }
 
-static void unpack_q5_0(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_q5_0(const uint8_t *p, int n, uint8_t *code)
 {
     for (int b = 0; b < n / 32; b++, p += 22) {
-        s[b] = unpack_half(p);
-        m[b] = 16 * s[b];
         unpack_fives(p + 2, p + 6, code + 32 * b);
     }
 }
 
-static void unpack_q5_1(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_q5_1(const uint8_t *p, int n, uint8_t *code)
 {
     for (int b = 0; b < n / 32; b++, p += 24) {
-        s[b] = unpack_half(p);
-        m[b] = -unpack_half(p + 2);
         unpack_fives(p + 4, p + 8, code + 32 * b);
     }
 }
 
-static void unpack_q8_0(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_q8_0(const uint8_t *p, int n, uint8_t *code)
 {
-    (void)m;
-    for (int b = 0; b < n / 32; b++, p += 34) {
-        s[b] = unpack_half(p);
-        *(qn_u32x8 *)(code + 32 * b) = *(const qn_u32x8 *)(p + 2) ^ 0x80808080u;
+    for (int b = 0; b < n / 32; b++) {
+        *(qn_u32x8 *)(code + 32 * b) = *(const qn_u32x8 *)(p + 34 * b + 2) ^ 0x80808080u;
     }
 }
 
-static void unpack_q2_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_q2_K(const uint8_t *p, int n, uint8_t *code)
 {
-    for (int b = 0; b < n / 256; b++, p += 84, code += 256, s += 16, m += 16) {
-        float d = unpack_half(p + 80), dmin = unpack_half(p + 82);
-        for (int g = 0; g < 16; g++) {
-            s[g] = d * (float)(p[g] & 15);
-            m[g] = dmin * (float)(p[g] >> 4);
-        }
+    for (int b = 0; b < n / 256; b++, p += 84, code += 256) {
         for (int h = 0; h < 2; h++) {
             qn_u32x8 q = *(const qn_u32x8 *)(p + 16 + 32 * h);
             for (int j = 0; j < 4; j++) {
@@ -117,17 +269,9 @@ static void unpack_q2_K(const uint8_t *p, int n, uint8_t *code, float *s, float 
     }
 }
 
-static void unpack_q3_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_q3_K(const uint8_t *p, int n, uint8_t *code)
 {
-    for (int b = 0; b < n / 256; b++, p += 110, code += 256, s += 16, m += 16) {
-        const uint8_t *sc = p + 96;
-        float d = unpack_half(p + 108);
-        for (int g = 0; g < 16; g++) { /* 4 low bits, then 2 high bits of a 6-bit scale */
-            int low = g < 8 ? sc[g] & 15 : sc[g - 8] >> 4;
-            int high = (sc[8 + g % 4] >> (2 * (g / 4))) & 3;
-            s[g] = d * (float)((low | high << 4) - 32);
-            m[g] = 4 * s[g];
-        }
+    for (int b = 0; b < n / 256; b++, p += 110, code += 256) {
         qn_u32x8 third = *(const qn_u32x8 *)p;
         for (int h = 0; h < 2; h++) {
             qn_u32x8 q = *(const qn_u32x8 *)(p + 32 + 32 * h);
@@ -139,28 +283,9 @@ static void unpack_q3_K(const uint8_t *p, int n, uint8_t *code, float *s, float 
     }
 }
 
-/* 8 scales and 8 minima of 6 bits in 12 bytes (Q4_K, Q5_K), times d and dmin at p. */
-static inline void unpack_scales_k(const uint8_t *p, float *s, float *m)
+static void codes_q4_K(const uint8_t *p, int n, uint8_t *code)
 {
-    uint32_t u[3], v[4];
-    uint8_t bytes[16];
-    float d = unpack_half(p), dmin = unpack_half(p + 2);
-    memcpy(u, p + 4, sizeof u);
-    v[0] = u[0] & 0x3f3f3f3fu;
-    v[1] = (u[2] & 0x0f0f0f0fu) | ((u[0] >> 2) & 0x30303030u);
-    v[2] = u[1] & 0x3f3f3f3fu;
-    v[3] = ((u[2] >> 4) & 0x0f0f0f0fu) | ((u[1] >> 2) & 0x30303030u);
-    memcpy(bytes, v, sizeof bytes);
-    for (int g = 0; g < 8; g++) {
-        s[g] = d * (float)bytes[g];
-        m[g] = dmin * (float)bytes[8 + g];
-    }
-}
-
-static void unpack_q4_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
-{
-    for (int b = 0; b < n / 256; b++, p += 144, code += 256, s += 8, m += 8) {
-        unpack_scales_k(p, s, m);
+    for (int b = 0; b < n / 256; b++, p += 144, code += 256) {
         for (int j = 0; j < 4; j++) {
             qn_u32x8 q = *(const qn_u32x8 *)(p + 16 + 32 * j);
             *(qn_u32x8 *)(code + 64 * j) = q & 0x0f0f0f0fu;
@@ -169,10 +294,9 @@ static void unpack_q4_K(const uint8_t *p, int n, uint8_t *code, float *s, float 
     }
 }
 
-static void unpack_q5_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_q5_K(const uint8_t *p, int n, uint8_t *code)
 {
-    for (int b = 0; b < n / 256; b++, p += 176, code += 256, s += 8, m += 8) {
-        unpack_scales_k(p, s, m);
+    for (int b = 0; b < n / 256; b++, p += 176, code += 256) {
         qn_u32x8 fifth = *(const qn_u32x8 *)(p + 16);
         for (int j = 0; j < 4; j++) {
             qn_u32x8 q = *(const qn_u32x8 *)(p + 48 + 32 * j);
@@ -183,75 +307,68 @@ static void unpack_q5_K(const uint8_t *p, int n, uint8_t *code, float *s, float 
     }
 }
 
-static void unpack_q6_K(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_q6_K(const uint8_t *p, int n, uint8_t *code)
 {
-    for (int b = 0; b < n / 256; b++, p += 210, code += 256, s += 16, m += 16) {
-        float d = unpack_half(p + 208);
-        for (int g = 0; g < 16; g++) {
-            s[g] = d * (float)(int8_t)p[192 + g];
-            m[g] = 32 * s[g];
-        }
-        for (int h = 0; h < 2; h++) {
+    for (int b = 0; b < n / 256; b++, p += 210) {
+        for (int h = 0; h < 2; h++, code += 128) {
             qn_u32x8 a = *(const qn_u32x8 *)(p + 64 * h), c = *(const qn_u32x8 *)(p + 64 * h + 32);
             qn_u32x8 top = *(const qn_u32x8 *)(p + 128 + 32 * h);
-            uint8_t *o = code + 128 * h;
-            *(qn_u32x8 *)o = (a & 0x0f0f0f0fu) | ((top << 4) & 0x30303030u);
-            *(qn_u32x8 *)(o + 32) = (c & 0x0f0f0f0fu) | ((top << 2) & 0x30303030u);
-            *(qn_u32x8 *)(o + 64) = ((a >> 4) & 0x0f0f0f0fu) | (top & 0x30303030u);
-            *(qn_u32x8 *)(o + 96) = ((c >> 4) & 0x0f0f0f0fu) | ((top >> 2) & 0x30303030u);
+            *(qn_u32x8 *)code = (a & 0x0f0f0f0fu) | ((top << 4) & 0x30303030u);
+            *(qn_u32x8 *)(code + 32) = (c & 0x0f0f0f0fu) | ((top << 2) & 0x30303030u);
+            *(qn_u32x8 *)(code + 64) = ((a >> 4) & 0x0f0f0f0fu) | (top & 0x30303030u);
+            *(qn_u32x8 *)(code + 96) = ((c >> 4) & 0x0f0f0f0fu) | ((top >> 2) & 0x30303030u);
         }
     }
 }
 
-/* 32 values that are places in the IQ4 table; codes are its entries + 128. */
+/* The IQ4 table's entries + 128. */
+static const uint8_t iq4_codes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                      129, 141, 153, 166, 181, 197, 217, 241};
+
+/* 32 values that are places in the IQ4 table. */
 static inline void unpack_iq4(const uint8_t *qs, uint8_t *code)
 {
-    static const uint8_t table[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                      129, 141, 153, 166, 181, 197, 217, 241};
 #if defined(__SSSE3__)
-    __m128i t = _mm_loadu_si128((const __m128i *)table), q = _mm_loadu_si128((const __m128i *)qs);
+    __m128i t = _mm_loadu_si128((const __m128i *)iq4_codes), q = _mm_loadu_si128((const __m128i *)qs);
     __m128i low = _mm_set1_epi8(15);
     _mm_storeu_si128((__m128i *)code, _mm_shuffle_epi8(t, _mm_and_si128(q, low)));
     q = _mm_and_si128(_mm_srli_epi16(q, 4), low);
     _mm_storeu_si128((__m128i *)(code + 16), _mm_shuffle_epi8(t, q));
 #else
     for (int i = 0; i < 16; i++) {
-        code[i] = table[qs[i] & 15];
-        code[16 + i] = table[qs[i] >> 4];
+        code[i] = iq4_codes[qs[i] & 15];
+        code[16 + i] = iq4_codes[qs[i] >> 4];
     }
 #endif
 }
 
-static void unpack_iq4_nl(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_iq4_nl(const uint8_t *p, int n, uint8_t *code)
 {
-    (void)m;
-    for (int b = 0; b < n / 32; b++, p += 18) {
-        s[b] = unpack_half(p);
-        unpack_iq4(p + 2, code + 32 * b);
+    for (int b = 0; b < n / 32; b++) {
+        unpack_iq4(p + 18 * b + 2, code + 32 * b);
     }
 }
 
-static void unpack_iq4_xs(const uint8_t *p, int n, uint8_t *code, float *s, float *m)
+static void codes_iq4_xs(const uint8_t *p, int n, uint8_t *code)
 {
-    (void)m;
-    for (int b = 0; b < n / 256; b++, p += 136, code += 256, s += 8) {
-        float d = unpack_half(p);
-        int high = p[2] | p[3] << 8;
-        for (int g = 0; g < 8; g++) {
-            int scale = ((p[4 + g / 2] >> (4 * (g % 2))) & 15) | ((high >> (2 * g)) & 3) << 4;
-            s[g] = d * (float)(scale - 32);
-            unpack_iq4(p + 8 + 16 * g, code + 32 * g);
-        }
+    for (int g = 0; g < n / 32; g++) {
+        unpack_iq4(p + g / 8 * 136 + 8 + 16 * (g % 8), code + 32 * g);
     }
 }
 
 static const qn_unpack unpack_rows[QN_TYPE_COUNT] = {
-    [QN_Q4_0] = {unpack_q4_0, 32, false},    [QN_Q4_1] = {unpack_q4_1, 32, false},
-    [QN_Q5_0] = {unpack_q5_0, 32, false},    [QN_Q5_1] = {unpack_q5_1, 32, false},
-    [QN_Q8_0] = {unpack_q8_0, 32, true},     [QN_Q2_K] = {unpack_q2_K, 16, false},
-    [QN_Q3_K] = {unpack_q3_K, 16, false},    [QN_Q4_K] = {unpack_q4_K, 32, false},
-    [QN_Q5_K] = {unpack_q5_K, 32, false},    [QN_Q6_K] = {unpack_q6_K, 16, false},
-    [QN_IQ4_NL] = {unpack_iq4_nl, 32, true}, [QN_IQ4_XS] = {unpack_iq4_xs, 32, true},
+    [QN_Q4_0] = {scales_q4_0, codes_q4_0, 32, false},
+    [QN_Q4_1] = {scales_q4_1, codes_q4_1, 32, false},
+    [QN_Q5_0] = {scales_q5_0, codes_q5_0, 32, false},
+    [QN_Q5_1] = {scales_q5_1, codes_q5_1, 32, false},
+    [QN_Q8_0] = {scales_q8_0, codes_q8_0, 32, true},
+    [QN_Q2_K] = {scales_q2_K, codes_q2_K, 16, false},
+    [QN_Q3_K] = {scales_q3_K, codes_q3_K, 16, false},
+    [QN_Q4_K] = {scales_q4_K, codes_q4_K, 32, false},
+    [QN_Q5_K] = {scales_q5_K, codes_q5_K, 32, false},
+    [QN_Q6_K] = {scales_q6_K, codes_q6_K, 16, false},
+    [QN_IQ4_NL] = {scales_iq4_nl, codes_iq4_nl, 32, true},
+    [QN_IQ4_XS] = {scales_iq4_xs, codes_iq4_xs, 32, true},
 };
 
 /* Rows of a block as codes with their scales. Padding of s and m is zero, so that padding of code counts
@@ -275,13 +392,19 @@ static inline struct unpacked unpacked_in(unsigned char *scratch, int n, int gro
 }
 
 /* Row `row` of the block into place `slot`. */
-static inline void unpack_row(const qn_mm_block *b, int row, struct unpacked r, int slot)
+static inline void unpack_scales(const qn_mm_block *b, int row, struct unpacked r, int slot)
 {
     float *s = r.s + slot * r.groups, *m = r.m + slot * r.groups;
-    unpack_rows[b->type].fn(b->w + (size_t)row * b->row_bytes, b->act->n_in, r.code + slot * r.padded, s, m);
+    unpack_rows[b->type].scales(b->w + (size_t)row * b->row_bytes, b->act->n_in, s, m);
     for (int g = r.used; g < r.groups; g++) {
         s[g] = m[g] = 0.0f;
     }
+}
+
+static inline void unpack_row(const qn_mm_block *b, int row, struct unpacked r, int slot)
+{
+    unpack_scales(b, row, r, slot);
+    unpack_rows[b->type].codes(b->w + (size_t)row * b->row_bytes, b->act->n_in, r.code + slot * r.padded);
 }
 
 /* A floating-point row as f32: `w` itself where it is f32 and aligned, else converted into `out`. */
@@ -337,7 +460,7 @@ static inline void quantize_group(const float *x, int8_t *q, float *d, int *sum_
     *sum_hi = sum[1];
 }
 
-static void quantize_row(const float *x, int n, qn_q8_row out)
+static inline void quantize_row(const float *x, int n, qn_q8_row out)
 {
     for (int g = 0; g < n / 32; g++) {
         int lo, hi;

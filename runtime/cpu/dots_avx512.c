@@ -1,0 +1,295 @@
+#if defined(__x86_64__)
+#include "cpu/dots_avx512.h"
+
+#include <immintrin.h>
+
+#include "cpu/unpack.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- 64 codes in order, number u of a row. `last`: only 32 are left (types of 32 values a block). ---- */
+
+typedef __m512i (*unit_fn)(const uint8_t *row, int u, bool last);
+
+INLINE __m512i low_high(int64_t low, int64_t high)
+{
+    return _mm512_setr_epi64(low, low, low, low, high, high, high, high);
+}
+
+/* The same 32 bytes in both halves. */
+INLINE __m512i twice(const uint8_t *p)
+{
+    return _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i *)p));
+}
+
+/* Two blocks' 16 bytes of nibbles, each as 16 low then 16 high nibbles. */
+INLINE __m512i nibbles(const uint8_t *a, const uint8_t *b)
+{
+    const __m512i by = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)a));
+    v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const __m128i *)b));
+    return _mm512_and_si512(_mm512_srlv_epi64(v, by), _mm512_set1_epi8(15));
+}
+
+INLINE __m512i fives(const uint8_t *a, const uint8_t *b)
+{
+    uint32_t low, high;
+    memcpy(&low, a, sizeof low);
+    memcpy(&high, b, sizeof high);
+    __m512i v = nibbles(a + 4, b + 4);
+    return _mm512_mask_add_epi8(v, (uint64_t)high << 32 | low, v, _mm512_set1_epi8(16));
+}
+
+INLINE __m512i iq4(const uint8_t *a, const uint8_t *b)
+{
+    __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)iq4_codes));
+    return _mm512_shuffle_epi8(table, nibbles(a, b));
+}
+
+INLINE __m512i unit_q4_0(const uint8_t *row, int u, bool last)
+{
+    const uint8_t *p = row + 36 * u + 2;
+    return nibbles(p, last ? p : p + 18);
+}
+INLINE __m512i unit_q4_1(const uint8_t *row, int u, bool last)
+{
+    const uint8_t *p = row + 40 * u + 4;
+    return nibbles(p, last ? p : p + 20);
+}
+INLINE __m512i unit_q5_0(const uint8_t *row, int u, bool last)
+{
+    const uint8_t *p = row + 44 * u + 2;
+    return fives(p, last ? p : p + 22);
+}
+INLINE __m512i unit_q5_1(const uint8_t *row, int u, bool last)
+{
+    const uint8_t *p = row + 48 * u + 4;
+    return fives(p, last ? p : p + 24);
+}
+INLINE __m512i unit_iq4_nl(const uint8_t *row, int u, bool last)
+{
+    const uint8_t *p = row + 36 * u + 2;
+    return iq4(p, last ? p : p + 18);
+}
+INLINE __m512i unit_q8_0(const uint8_t *row, int u, bool last)
+{
+    const uint8_t *p = row + 68 * u + 2;
+    __m256i a = _mm256_loadu_si256((const __m256i *)p);
+    __m256i b = _mm256_loadu_si256((const __m256i *)(last ? p : p + 34));
+    return _mm512_xor_si512(_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1), _mm512_set1_epi8((char)128));
+}
+
+INLINE __m512i unit_q2_K(const uint8_t *row, int u, bool last)
+{
+    (void)last;
+    int by = 4 * (u & 1);
+    __m512i v = twice(row + 84 * (u / 4) + 16 + 32 * ((u >> 1) & 1));
+    return _mm512_and_si512(_mm512_srlv_epi64(v, low_high(by, by + 2)), _mm512_set1_epi8(3));
+}
+INLINE __m512i unit_q3_K(const uint8_t *row, int u, bool last)
+{
+    (void)last;
+    const uint8_t *p = row + 110 * (u / 4);
+    int by = 4 * (u & 1), bit = 2 * (u & 3);
+    __m512i v = _mm512_srlv_epi64(twice(p + 32 + 32 * ((u >> 1) & 1)), low_high(by, by + 2));
+    v = _mm512_and_si512(v, _mm512_set1_epi8(3));
+    __m512i bits = low_high(0x0101010101010101 << bit, 0x0202020202020202 << bit);
+    return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(twice(p), bits), v, _mm512_set1_epi8(4));
+}
+INLINE __m512i unit_q4_K(const uint8_t *row, int u, bool last)
+{
+    (void)last;
+    __m512i v = twice(row + 144 * (u / 4) + 16 + 32 * (u & 3));
+    return _mm512_and_si512(_mm512_srlv_epi64(v, low_high(0, 4)), _mm512_set1_epi8(15));
+}
+INLINE __m512i unit_q5_K(const uint8_t *row, int u, bool last)
+{
+    (void)last;
+    const uint8_t *p = row + 176 * (u / 4);
+    int bit = 2 * (u & 3);
+    __m512i v = _mm512_srlv_epi64(twice(p + 48 + 32 * (u & 3)), low_high(0, 4));
+    v = _mm512_and_si512(v, _mm512_set1_epi8(15));
+    __m512i bits = low_high((int64_t)(0x0101010101010101u << bit), (int64_t)(0x0202020202020202u << bit));
+    return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(twice(p + 16), bits), v, _mm512_set1_epi8(16));
+}
+INLINE __m512i unit_q6_K(const uint8_t *row, int u, bool last)
+{
+    (void)last;
+    const uint8_t *p = row + 210 * (u / 4), *half = p + 64 * ((u >> 1) & 1);
+    __m512i v = _mm512_loadu_si512(half), top = twice(p + 128 + 32 * ((u >> 1) & 1));
+    if (u & 1) {
+        v = _mm512_srli_epi64(v, 4);
+        top = _mm512_srlv_epi64(top, low_high(0, 2));
+    } else {
+        top = _mm512_sllv_epi64(top, low_high(4, 2));
+    }
+    return _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi8(15)),
+                           _mm512_and_si512(top, _mm512_set1_epi8(0x30)));
+}
+INLINE __m512i unit_iq4_xs(const uint8_t *row, int u, bool last)
+{
+    (void)last;
+    const uint8_t *p = row + 136 * (u / 4) + 8 + 32 * (u & 3);
+    return iq4(p, p + 16);
+}
+
+/* ---- dot products of one row with n_t rows of x ---- */
+
+INLINE __m512 add_unit(__m512 acc, __m512i code, const int8_t *q, bool wide, __m512 scale)
+{
+    __m512i x = _mm512_loadu_si512(q);
+    __m512i i = _mm512_dpbusd_epi32(_mm512_setzero_si512(), code, x);
+    if (wide) {
+        i = _mm512_sub_epi32(i, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)128), x));
+    }
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(i), scale, acc);
+}
+
+/* 256 values a turn. Their scales (times those of x) lie in p[t], each group's is spread over its lanes. */
+INLINE void dot_row(const uint8_t *w, unit_fn unit, int group, bool wide, const float *s, const float *m,
+                    int n, const qn_q8_row *x, int n_t, float *out)
+{
+    const __m512i pick8 = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    const __m512i pick4 = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    const __m512i each = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    __m512 acc[DOT_TOKENS_MAX][2], min[DOT_TOKENS_MAX], p[DOT_TOKENS_MAX];
+    for (int t = 0; t < n_t; t++) {
+        acc[t][0] = acc[t][1] = min[t] = _mm512_setzero_ps();
+    }
+    for (int k = 0; k < n; k += 256) {
+        for (int t = 0; t < n_t; t++) {
+            __m512 d = _mm512_castps256_ps512(_mm256_loadu_ps(x[t].d + k / 32));
+            if (group == 32) { /* 8 groups; the upper half of the vector is idle */
+                p[t] = _mm512_mul_ps(_mm512_castps256_ps512(_mm256_loadu_ps(s + k / 32)), d);
+                if (!wide) {
+                    __m512 sum = _mm512_maskz_loadu_ps(0xff, x[t].sum + k / 32);
+                    min[t] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(0xff, m + k / 32), sum, min[t]);
+                }
+            } else {
+                p[t] = _mm512_mul_ps(_mm512_loadu_ps(s + k / 16), _mm512_permutexvar_ps(each, d));
+                min[t] =
+                    _mm512_fmadd_ps(_mm512_loadu_ps(m + k / 16), _mm512_loadu_ps(x[t].sum2 + k / 16), min[t]);
+            }
+        }
+        if (n - k >= 256) {
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+                __m512i code = unit(w, k / 256 * 4 + i, false);
+                __m512i pick = group == 32 ? _mm512_add_epi32(pick8, _mm512_set1_epi32(2 * i))
+                                           : _mm512_add_epi32(pick4, _mm512_set1_epi32(4 * i));
+                for (int t = 0; t < n_t; t++) {
+                    __m512 scale = _mm512_permutexvar_ps(pick, p[t]);
+                    acc[t][i % 2] = add_unit(acc[t][i % 2], code, x[t].q + k + 64 * i, wide, scale);
+                }
+            }
+        } else { /* blocks of 32 only; what lies behind the row counts with scale 0 */
+            for (int i = 0; 64 * i < n - k; i++) {
+                __m512i code = unit(w, k / 64 + i, n - k - 64 * i < 64);
+                __m512i pick = _mm512_add_epi32(pick8, _mm512_set1_epi32(2 * i));
+                for (int t = 0; t < n_t; t++) {
+                    __m512 scale = _mm512_permutexvar_ps(pick, p[t]);
+                    acc[t][0] = add_unit(acc[t][0], code, x[t].q + k + 64 * i, wide, scale);
+                }
+            }
+        }
+    }
+    for (int t = 0; t < n_t; t++) {
+        out[t] = _mm512_reduce_add_ps(_mm512_sub_ps(_mm512_add_ps(acc[t][0], acc[t][1]), min[t]));
+    }
+}
+
+enum { AHEAD = 4 }; /* rows whose scales are unpacked before their codes are read */
+
+INLINE void dots(const qn_mm_block *b, unit_fn unit, int group, bool wide, int n_t)
+{
+    struct unpacked r = unpacked_in(b->scratch, b->act->n_in, group);
+    qn_q8_row x[DOT_TOKENS_MAX];
+    for (int t = 0; t < n_t; t++) {
+        x[t] = qn_q8_row_at(b->act, t);
+    }
+    for (int row = 0; row < b->n_rows; row += AHEAD) {
+        int some = b->n_rows - row < AHEAD ? b->n_rows - row : AHEAD;
+        for (int i = 0; i < some; i++) {
+            unpack_scales(b, row + i, r, i);
+        }
+        for (int i = 0; i < some; i++) {
+            float y[DOT_TOKENS_MAX];
+            dot_row(b->w + (size_t)(row + i) * b->row_bytes, unit, group, wide, r.s + i * r.groups,
+                    r.m + i * r.groups, b->act->n_in, x, n_t, y);
+            for (int t = 0; t < n_t; t++) {
+                b->y[t * b->y_stride + row + i] = y[t];
+            }
+        }
+    }
+}
+
+INLINE void dots_of(const qn_mm_block *b, unit_fn unit, int group, bool wide)
+{
+    if (b->act->n_tokens == 1) {
+        dots(b, unit, group, wide, 1);
+    } else if (b->act->n_tokens == 2) {
+        dots(b, unit, group, wide, 2);
+    } else {
+        dots(b, unit, group, wide, 3);
+    }
+}
+
+static void dots_q4_0(const qn_mm_block *b)
+{
+    dots_of(b, unit_q4_0, 32, false);
+}
+static void dots_q4_1(const qn_mm_block *b)
+{
+    dots_of(b, unit_q4_1, 32, false);
+}
+static void dots_q5_0(const qn_mm_block *b)
+{
+    dots_of(b, unit_q5_0, 32, false);
+}
+static void dots_q5_1(const qn_mm_block *b)
+{
+    dots_of(b, unit_q5_1, 32, false);
+}
+static void dots_q8_0(const qn_mm_block *b)
+{
+    dots_of(b, unit_q8_0, 32, true);
+}
+static void dots_q2_K(const qn_mm_block *b)
+{
+    dots_of(b, unit_q2_K, 16, false);
+}
+static void dots_q3_K(const qn_mm_block *b)
+{
+    dots_of(b, unit_q3_K, 16, false);
+}
+static void dots_q4_K(const qn_mm_block *b)
+{
+    dots_of(b, unit_q4_K, 32, false);
+}
+static void dots_q5_K(const qn_mm_block *b)
+{
+    dots_of(b, unit_q5_K, 32, false);
+}
+static void dots_q6_K(const qn_mm_block *b)
+{
+    dots_of(b, unit_q6_K, 16, false);
+}
+static void dots_iq4_nl(const qn_mm_block *b)
+{
+    dots_of(b, unit_iq4_nl, 32, true);
+}
+static void dots_iq4_xs(const qn_mm_block *b)
+{
+    dots_of(b, unit_iq4_xs, 32, true);
+}
+
+void qn_dots_avx512(const qn_mm_block *b)
+{
+    static void (*const of_type[QN_TYPE_COUNT])(const qn_mm_block *) = {
+        [QN_Q4_0] = dots_q4_0, [QN_Q4_1] = dots_q4_1, [QN_Q5_0] = dots_q5_0,     [QN_Q5_1] = dots_q5_1,
+        [QN_Q8_0] = dots_q8_0, [QN_Q2_K] = dots_q2_K, [QN_Q3_K] = dots_q3_K,     [QN_Q4_K] = dots_q4_K,
+        [QN_Q5_K] = dots_q5_K, [QN_Q6_K] = dots_q6_K, [QN_IQ4_NL] = dots_iq4_nl, [QN_IQ4_XS] = dots_iq4_xs,
+    };
+    of_type[b->type](b);
+}
+#endif
