@@ -12,8 +12,8 @@ static size_t max_size(size_t a, size_t b)
 
 int qn_kv_rows(const qn_kv_cache *kv, const qn_exec_opts *opts)
 {
-    int ring = kv->window + opts->n_ubatch;
-    return kv->window > 0 && ring < opts->n_ctx ? ring : opts->n_ctx;
+    int64_t ring = (int64_t)kv->window + opts->n_ubatch;
+    return kv->window > 0 && ring < opts->n_ctx ? (int)ring : opts->n_ctx;
 }
 
 static size_t kv_value_bytes(const qn_exec_opts *opts)

@@ -263,7 +263,7 @@ int qn_cpu_attention(qn_cpu *c, const qn_step *s, qn_err *err)
 
 size_t qn_cpu_attention_scratch(const qn_plans *p, const qn_exec_opts *opts)
 {
-    size_t most = sizeof(float) * (size_t)(opts->n_ctx + 1); /* exact: the scores of one query */
+    size_t most = sizeof(float) * ((size_t)opts->n_ctx + 1); /* exact: the scores of one query */
     for (int i = 0; i < p->prefill.n_step && !opts->exact; i++) {
         const qn_step *s = &p->prefill.steps[i];
         if (s->op->id == QN_OP_ATTENTION) {

@@ -25,10 +25,10 @@ void qn_memory_of(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *ou
 
 int qn_memory_largest_ctx(const qn_plans *plans, const qn_exec_opts *opts, uint64_t available)
 {
-    int fits = 0, too_large = opts->n_ctx + 1;
+    int64_t fits = 0, too_large = (int64_t)opts->n_ctx + 1;
     while (too_large - fits > 1) {
         qn_exec_opts o = *opts;
-        o.n_ctx = fits + (too_large - fits) / 2;
+        o.n_ctx = (int)(fits + (too_large - fits) / 2);
         o.n_ubatch = o.n_ubatch < o.n_ctx ? o.n_ubatch : o.n_ctx;
         qn_memory m;
         qn_memory_of(plans, &o, &m);
@@ -38,7 +38,7 @@ int qn_memory_largest_ctx(const qn_plans *plans, const qn_exec_opts *opts, uint6
             too_large = o.n_ctx;
         }
     }
-    return fits;
+    return (int)fits;
 }
 
 /* The number behind `key` (or at the file's start where key is NULL); false where there is none. */

@@ -1,2 +1,43 @@
+# libquern, shared and static, with no symbol visible but those of quern.h; and what `cmake --install` puts where.
 include(GNUInstallDirs)
-install(TARGETS quern RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+set(library_rooms room_base room_model room_text room_codegen room_cpu room_engine quern_embedded)
+set_target_properties(${library_rooms} PROPERTIES C_VISIBILITY_PRESET hidden)
+set(library_objects "")
+foreach(room IN LISTS library_rooms)
+  list(APPEND library_objects $<TARGET_OBJECTS:${room}>)
+endforeach()
+
+# The static archives that -DQUERN_STATIC_DEPS=ON links are not made for shared objects; that option is for the
+# binary.
+set(quern_libraries quern_static)
+if(NOT QUERN_STATIC_DEPS)
+  add_library(quern_shared SHARED ${library_objects})
+  target_link_libraries(quern_shared PRIVATE quern_flags quern_yaml quern_pcre2 quern_xxhash Threads::Threads m)
+  set_target_properties(quern_shared PROPERTIES OUTPUT_NAME quern VERSION ${PROJECT_VERSION} SOVERSION 0
+                                                LINKER_LANGUAGE C)
+  list(APPEND quern_libraries quern_shared)
+endif()
+
+# One object of all rooms, in which names that are not quern.h's have become local.
+set(library_object ${CMAKE_CURRENT_BINARY_DIR}/libquern.o)
+add_custom_command(OUTPUT ${library_object}
+  COMMAND ${CMAKE_LINKER} -r -o ${library_object} ${library_objects}
+  COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${library_object}
+  DEPENDS ${library_rooms} ${library_objects}
+  COMMAND_EXPAND_LISTS VERBATIM)
+set_source_files_properties(${library_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+add_library(quern_static STATIC ${library_object})
+set_target_properties(quern_static PROPERTIES OUTPUT_NAME quern LINKER_LANGUAGE C)
+
+# The package finds its prefix from where it lies, so that an installed tree can be moved.
+file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/quern.pc.in ${CMAKE_CURRENT_BINARY_DIR}/quern.pc @ONLY)
+
+install(TARGETS quern ${quern_libraries}
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/runtime/engine/quern.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/quern.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

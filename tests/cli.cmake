@@ -1,0 +1,20 @@
+# The commands and the library against the lookup-table model (tools/make_table_model.py).
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(table_tool ${CMAKE_CURRENT_SOURCE_DIR}/tools/make_table_model.py)
+foreach(variant "" -prefix/--space-prefix -ids/--no-tokenizer -nan/--nan)
+  string(REPLACE "/" ";" words "${variant}")
+  list(POP_FRONT words suffix)
+  add_test(NAME table-model${suffix}
+           COMMAND Python3::Interpreter ${table_tool} ${CMAKE_BINARY_DIR}/table${suffix}.gguf ${words})
+  set_tests_properties(table-model${suffix} PROPERTIES FIXTURES_SETUP table-models LABELS cli)
+endforeach()
+set_tests_properties(test_generate PROPERTIES FIXTURES_REQUIRED "table-models;golden-models")
+
+add_test(NAME cli COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_cli.py $<TARGET_FILE:quern>)
+set_tests_properties(cli PROPERTIES LABELS cli TIMEOUT 300)
+
+if(NOT QUERN_STATIC_DEPS AND NOT QUERN_SANITIZE AND NOT QUERN_TSAN)
+  add_test(NAME library
+           COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/tools/library_case.sh ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/table.gguf)
+  set_tests_properties(library PROPERTIES FIXTURES_REQUIRED table-models LABELS cli TIMEOUT 120)
+endif()
