@@ -1,4 +1,4 @@
-/* quern bench: prompt and generation speed, in the shape of llama-bench. */
+/* quern bench: prompt and generation speed, measured and printed as llama.cpp does it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
