@@ -11,8 +11,9 @@
 
 typedef __m512i (*unit_fn)(const uint8_t *row, int u, bool last);
 
-INLINE __m512i low_high(int64_t low, int64_t high)
+INLINE __m512i low_high(uint64_t low_words, uint64_t high_words)
 {
+    int64_t low = (int64_t)low_words, high = (int64_t)high_words;
     return _mm512_setr_epi64(low, low, low, low, high, high, high, high);
 }
 
@@ -82,7 +83,7 @@ INLINE __m512i unit_q8_0(const uint8_t *row, int u, bool last)
 INLINE __m512i unit_q2_K(const uint8_t *row, int u, bool last)
 {
     (void)last;
-    int by = 4 * (u & 1);
+    unsigned by = 4 * (u & 1);
     __m512i v = twice(row + 84 * (u / 4) + 16 + 32 * ((u >> 1) & 1));
     return _mm512_and_si512(_mm512_srlv_epi64(v, low_high(by, by + 2)), _mm512_set1_epi8(3));
 }
@@ -90,10 +91,10 @@ INLINE __m512i unit_q3_K(const uint8_t *row, int u, bool last)
 {
     (void)last;
     const uint8_t *p = row + 110 * (u / 4);
-    int by = 4 * (u & 1), bit = 2 * (u & 3);
+    unsigned by = 4 * (u & 1), bit = 2 * (u & 3);
     __m512i v = _mm512_srlv_epi64(twice(p + 32 + 32 * ((u >> 1) & 1)), low_high(by, by + 2));
     v = _mm512_and_si512(v, _mm512_set1_epi8(3));
-    __m512i bits = low_high(0x0101010101010101 << bit, 0x0202020202020202 << bit);
+    __m512i bits = low_high(0x0101010101010101u << bit, 0x0202020202020202u << bit);
     return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(twice(p), bits), v, _mm512_set1_epi8(4));
 }
 INLINE __m512i unit_q4_K(const uint8_t *row, int u, bool last)
@@ -109,7 +110,7 @@ INLINE __m512i unit_q5_K(const uint8_t *row, int u, bool last)
     int bit = 2 * (u & 3);
     __m512i v = _mm512_srlv_epi64(twice(p + 48 + 32 * (u & 3)), low_high(0, 4));
     v = _mm512_and_si512(v, _mm512_set1_epi8(15));
-    __m512i bits = low_high((int64_t)(0x0101010101010101u << bit), (int64_t)(0x0202020202020202u << bit));
+    __m512i bits = low_high(0x0101010101010101u << bit, 0x0202020202020202u << bit);
     return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(twice(p + 16), bits), v, _mm512_set1_epi8(16));
 }
 INLINE __m512i unit_q6_K(const uint8_t *row, int u, bool last)
