@@ -24,9 +24,10 @@ foreach(config IN LISTS configs)
   list(APPEND golden_archs ${names})
 endforeach()
 
-# golden_cases(NAME MODEL DIR N_VOCAB TOL_EXACT TOL_FAST): the six tests of one model.
+# golden_cases(NAME MODEL DIR N_VOCAB TOL_EXACT TOL_FAST): the tests of one model. `chunk` is the batch mode in chunks that
+# neither the sequence nor a window is a multiple of.
 function(golden_cases name model dir n_vocab tol_exact tol_fast)
-  foreach(mode batch per-token decode)
+  foreach(mode batch chunk per-token decode)
     foreach(arithmetic exact fast)
       if(arithmetic STREQUAL exact)
         set(how xlogits ${tol_exact} --exact)
@@ -35,10 +36,15 @@ function(golden_cases name model dir n_vocab tol_exact tol_fast)
       endif()
       list(POP_FRONT how suffix tolerance)
       set(test golden-${name}-${mode}-${arithmetic})
+      if(mode STREQUAL chunk)
+        set(how batch -ub 5 ${how})
+      else()
+        set(how ${mode} ${how})
+      endif()
       add_test(NAME ${test}
                COMMAND sh ${golden_tools}/golden_case.sh $<TARGET_FILE:quern> $<TARGET_FILE:compare_logits> ${model}
                        ${dir}/${name}.tokens ${dir}/${name}.${suffix} ${CMAKE_BINARY_DIR}/goldens/out/${test}.logits
-                       ${n_vocab} ${tolerance} ${mode} ${how})
+                       ${n_vocab} ${tolerance} ${how})
       set_tests_properties(${test} PROPERTIES LABELS golden TIMEOUT 120)
       if(model MATCHES "^${golden_models}/")
         set_tests_properties(${test} PROPERTIES FIXTURES_REQUIRED golden-models)

@@ -26,8 +26,8 @@ FAMILIES = (r"qwen\w*|gemma\w*|llama\w*|mistral\w*|mixtral\w*|phi[234]\w*|olmo\w
             r"starcoder\w*|stablelm\w*|smollm\w*|deepseek\w*|chatglm\w*|glm4\w*|exaone\w*|gptneox\w*|bloom|baichuan\w*|"
             r"apertus|arcee|bitnet|codeshell|command[-_]r\w*|deci|ernie4\w*|hunyuan\w*|internlm\w*|jais\w*|maincoder|"
             r"minicpm\w*|mpt|nanbeige|nemotron\w*|openelm|orion|pangu\w*|plamo\w*|refact|seed[-_]oss|talkie|xverse")
-# The other engine's name, and names that the file format gives to things that are no architectures.
-NOT_FAMILIES = re.compile(r"llama\.cpp|llama_cpp")
+# The other engine and its programs.
+NOT_FAMILIES = re.compile(r"llama[._]cpp|llama-(bench|cli|server|tokenize|perplexity)")
 FAMILY = re.compile(r"(?<![A-Za-z0-9])(%s)(?![A-Za-z0-9])" % FAMILIES, re.I)
 
 OUTPUT = re.compile(r"(?<![\w.>])(exit|_exit|abort|printf|puts|putchar|perror|vprintf)\s*\(|\bstd(?:out|err)\b")
