@@ -75,6 +75,9 @@ static void forms(void **state)
     scale_fails("{key: nan}", &a, 0, "t.nan is not finite");
     scale_fails("{key: inf}", &a, 0, "t.inf is not finite");
     scale_fails("{key: zero, invert: true}", &a, 0, "invert is 0");
+    qn_config *c = must_parse(HEAD "attention: {window: {key: f}}\n");
+    unresolved(c, &a, 0, "attention.window is 0.25, must be a whole number");
+    qn_config_free(c);
     scale_fails("{key: f, times: 1e300}", &a, 0, "must be -1e+30 to 1e+30");
     close_file(&a);
 }

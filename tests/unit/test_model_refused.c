@@ -115,6 +115,37 @@ static void good(void **state)
     expect(&(change){.tensor = "blk.1.ffn_gate.weight", .type = QN_Q8_0, .ne = {64, 96}}, HEAD, "");
 }
 
+/* Which of the two vocabulary tensors serves as which. */
+static void tied(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *skip, *yaml, *embd, *out;
+        bool tied;
+    } cases[] = {
+        {NULL, HEAD, "token_embd.weight", "output.weight", false},
+        {"output.weight", HEAD, "token_embd.weight", "token_embd.weight", true},
+        {"token_embd.weight", HEAD, "output.weight", "output.weight", true},
+        {NULL, HEAD "output: {tied: always}\n", "token_embd.weight", "token_embd.weight", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        asked a = {.w = file_with(&(change){.skip_tensor = cases[i].skip})};
+        qn_config *config = must_parse(cases[i].yaml);
+        qn_model *m;
+        qn_err err;
+        open_file(&a);
+        assert_int_equal(qn_model_with_config(&m, a.g, config, NULL, &err), 0);
+        assert_string_equal(m->tok_embd->name, cases[i].embd);
+        assert_string_equal(m->out.w->name, cases[i].out);
+        assert_int_equal(m->tied, cases[i].tied);
+        assert_int_equal(m->unused[0] != NULL, !cases[i].skip && cases[i].tied);
+        qn_model_free(m);
+        qn_config_free(config);
+        gw_free(&a.w);
+        free(a.bytes);
+    }
+}
+
 static void missing(void **state)
 {
     (void)state;
@@ -225,6 +256,10 @@ static void add_zero_factor(gw *w)
 {
     gw_tensor(w, "rope_freqs.weight", QN_F32, 1, (uint64_t[]){8}, NULL);
 }
+static void add_negative_factor(gw *w)
+{
+    gw_tensor(w, "rope_freqs.weight", QN_F32, 1, (uint64_t[]){8}, (float[]){1, 1, 1, -2, 1, 1, 1, 1});
+}
 static void add_short_factors(gw *w)
 {
     gw_tensor(w, "rope_freqs.weight", QN_F32, 1, (uint64_t[]){7}, NULL);
@@ -284,6 +319,7 @@ static void numbers(void **state)
            "YaRN needs an original context (0)");
     const char *freqs = "architecture: t\nnorm: {eps: 1}\nrope: {style: neox, factors: freqs}\n";
     expect(&(change){.add = add_zero_factor}, freqs, "divisor 0 of tensor rope_freqs.weight");
+    expect(&(change){.add = add_negative_factor}, freqs, "divisor -2 of tensor rope_freqs.weight");
     expect(&(change){.add = add_short_factors}, freqs,
            "rope_freqs.weight is [7], expected [8] (rope.factors, t.yaml:3:30)");
     qn_model_opts opts = {.n_ctx = 100};
@@ -378,11 +414,17 @@ static void vocabulary_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good),     cmocka_unit_test(missing),
-        cmocka_unit_test(shapes),   cmocka_unit_test(types),
-        cmocka_unit_test(families), cmocka_unit_test(vocabulary),
-        cmocka_unit_test(numbers),  cmocka_unit_test(architectures),
-        cmocka_unit_test(folders),  cmocka_unit_test(vocabulary_only),
+        cmocka_unit_test(good),
+        cmocka_unit_test(tied),
+        cmocka_unit_test(missing),
+        cmocka_unit_test(shapes),
+        cmocka_unit_test(types),
+        cmocka_unit_test(families),
+        cmocka_unit_test(vocabulary),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(architectures),
+        cmocka_unit_test(folders),
+        cmocka_unit_test(vocabulary_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
