@@ -24,6 +24,7 @@ struct qn_bpe {
     struct merge_slot *merge;
     size_t mask;
     int32_t byte[256]; /* symbol of one byte; -1: none */
+    qn_pairs pairs;    /* of merges over characters: neighbours inside what they make */
 };
 
 static size_t pair_hash(uint64_t pair)
@@ -133,7 +134,8 @@ static int add_merge(qn_bpe *b, const qn_tokenizer *t, qn_str line, int32_t rank
     int32_t left = number(b, buf, (size_t)n);
     int32_t right = number(b, buf + n, (size_t)m);
     int32_t both = number(b, buf, (size_t)(n + m));
-    if (left < 0 || right < 0 || both < 0) {
+    bool ok = left >= 0 && right >= 0 && both >= 0;
+    if (!ok || (!t->pre->byte_encode && qn_pairs_add(&b->pairs, buf, (size_t)(n + m)))) {
         return qn_fail(err, "out of memory");
     }
     struct merge_slot *s = find_merge(b, left, right);
@@ -194,7 +196,7 @@ int qn_bpe_new(qn_bpe **out, const qn_tokenizer *t, const qn_gguf *g, qn_err *er
     qn_bpe *b = qn_calloc(1, sizeof *b);
     char *buf = malloc(longest(merges, t->vocab.max_len) + 1);
     int rc = b && buf ? 0 : qn_fail(err, "out of memory");
-    if (!rc && qn_strmap_init(&b->symbol, (size_t)t->vocab.n + 256)) {
+    if (!rc && (qn_strmap_init(&b->symbol, (size_t)t->vocab.n + 256) || qn_pairs_init(&b->pairs))) {
         rc = qn_fail(err, "out of memory");
     }
     rc = rc ? rc : number_tokens(b, t, buf, err);
@@ -216,6 +218,7 @@ void qn_bpe_free(qn_bpe *b)
 {
     if (b) {
         qn_strmap_free(&b->symbol);
+        qn_pairs_free(&b->pairs);
         free(b->token);
         free(b->merge);
         qn_arena_free(&b->arena);
@@ -290,11 +293,7 @@ static int split_symbols(struct run *r, const char *word, size_t len, int32_t *n
     }
     *n = 0;
     for (size_t i = 0; i < len; (*n)++) {
-        size_t k = 1;
-        if (!r->t->pre->byte_encode) {
-            k = qn_utf8_lead_len((unsigned char)word[i]);
-            k = k < len - i ? k : len - i;
-        }
+        size_t k = r->t->pre->byte_encode ? 1 : qn_symbol_len(word + i, len - i);
         int32_t number =
             k == 1 ? r->b->byte[(unsigned char)word[i]] : qn_strmap_get(&r->b->symbol, word + i, k);
         r->sym[*n] = (struct symbol){
@@ -339,14 +338,11 @@ static int32_t whole_word(const struct run *r, const char *word, size_t len)
     return number < 0 ? -1 : r->b->token[number];
 }
 
-static int encode_word(struct run *r, const char *word, size_t len, qn_ids *out, qn_err *err)
+/* A word, or a part of one across whose ends nothing is joined. */
+static int encode_part(struct run *r, const char *part, size_t len, qn_ids *out, qn_err *err)
 {
-    int32_t id = whole_word(r, word, len);
-    if (id >= 0) {
-        return qn_ids_push(out, id, err);
-    }
-    int32_t n;
-    if (split_symbols(r, word, len, &n, err)) {
+    int32_t n = 0;
+    if (split_symbols(r, part, len, &n, err)) {
         return -1;
     }
     for (int32_t i = 1; i < n; i++) {
@@ -354,7 +350,24 @@ static int encode_word(struct run *r, const char *word, size_t len, qn_ids *out,
             return -1;
         }
     }
-    return join_all(r, err) || emit(r, word, out, err) ? -1 : 0;
+    return join_all(r, err) || emit(r, part, out, err) ? -1 : 0;
+}
+
+static int encode_word(struct run *r, const char *word, size_t len, qn_ids *out, qn_err *err)
+{
+    int32_t id = whole_word(r, word, len);
+    if (id >= 0) {
+        return qn_ids_push(out, id, err);
+    }
+    while (len) {
+        size_t k = r->t->pre->byte_encode ? len : qn_pairs_segment(&r->b->pairs, word, len);
+        if (encode_part(r, word, k, out, err)) {
+            return -1;
+        }
+        word += k;
+        len -= k;
+    }
+    return 0;
 }
 
 int qn_bpe_encode(const qn_tokenizer *t, const char *text, size_t len, qn_ids *out, qn_err *err)

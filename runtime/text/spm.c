@@ -1,10 +1,9 @@
 /* spm.c: SentencePiece BPE: of all neighbours that together are a token, those with the best score are joined
- * first; what is no token in the end is spelt in bytes. O(n log n). */
+ * first; what is no token in the end is spelt in bytes. O(n log n) in the length of a segment (pairs.h). */
 #include <string.h>
 
 #include "text/heap.h"
 #include "text/tok_internal.h"
-#include "text/utf8.h"
 
 struct symbol {
     int32_t prev, next; /* -1: none */
@@ -81,29 +80,57 @@ static int emit(const struct run *r, qn_ids *out, qn_err *err)
     return 0;
 }
 
-int qn_spm_encode(const qn_tokenizer *t, const char *text, size_t len, qn_ids *out, qn_err *err)
+int qn_spm_init(qn_tokenizer *t, qn_err *err)
 {
-    if (len == 0) {
-        return 0;
+    if (qn_pairs_init(&t->vocab.pairs)) {
+        return qn_fail(err, "out of memory");
     }
-    struct run r = {.t = t, .text = text, .sym = qn_calloc(len, sizeof *r.sym)};
-    if (!r.sym) {
-        return qn_fail(err, "out of memory for %zu bytes of text", len);
+    for (int32_t i = 0; i < t->vocab.n; i++) {
+        if (qn_pairs_add(&t->vocab.pairs, t->vocab.text[i].data, t->vocab.text[i].len)) {
+            return qn_fail(err, "out of memory");
+        }
     }
+    return 0;
+}
+
+/* One stretch of text across whose ends nothing is joined. */
+static int encode_segment(struct run *r, size_t *size, const char *text, size_t len, qn_ids *out, qn_err *err)
+{
+    if (len > *size) {
+        struct symbol *sym = realloc(r->sym, 2 * len * sizeof *sym);
+        if (!sym) {
+            return qn_fail(err, "out of memory for %zu bytes of text", len);
+        }
+        r->sym = sym;
+        *size = 2 * len;
+    }
+    r->text = text;
     int32_t n = 0;
     for (size_t i = 0; i < len; n++) {
-        size_t k = qn_utf8_lead_len((unsigned char)text[i]);
-        k = k < len - i ? k : len - i;
-        r.sym[n] = (struct symbol){.prev = n - 1, .next = n + 1, .at = (uint32_t)i, .len = (uint32_t)k};
+        size_t k = qn_symbol_len(text + i, len - i);
+        r->sym[n] = (struct symbol){.prev = n - 1, .next = n + 1, .at = (uint32_t)i, .len = (uint32_t)k};
         i += k;
     }
-    r.sym[n - 1].next = -1;
-    int rc = 0;
-    for (int32_t i = 1; !rc && i < n; i++) {
-        rc = consider(&r, i - 1, i, err);
+    r->sym[n - 1].next = -1;
+    for (int32_t i = 1; i < n; i++) {
+        if (consider(r, i - 1, i, err)) {
+            return -1;
+        }
     }
-    rc = rc ? rc : join_all(&r, err);
-    rc = rc ? rc : emit(&r, out, err);
+    return join_all(r, err) || emit(r, out, err) ? -1 : 0;
+}
+
+int qn_spm_encode(const qn_tokenizer *t, const char *text, size_t len, qn_ids *out, qn_err *err)
+{
+    struct run r = {.t = t};
+    size_t size = 0;
+    int rc = 0;
+    while (!rc && len) {
+        size_t k = qn_pairs_segment(&t->vocab.pairs, text, len);
+        rc = encode_segment(&r, &size, text, k, out, err);
+        text += k;
+        len -= k;
+    }
     free(r.heap.m);
     free(r.sym);
     return rc;

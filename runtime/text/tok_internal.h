@@ -3,6 +3,7 @@
 #define QN_TEXT_TOK_INTERNAL_H
 
 #include "base/alloc.h"
+#include "text/pairs.h"
 #include "text/pretokenizer.h"
 #include "text/strmap.h"
 #include "text/tokenizer.h"
@@ -21,6 +22,7 @@ typedef struct qn_vocab {
     uint8_t *attr;   /* [n] qn_token_attr */
     uint8_t *strip;  /* [n] 1: white space after the token is dropped where it is found in text */
     qn_strmap by_text;
+    qn_pairs pairs;          /* of SentencePiece: neighbours inside tokens */
     int32_t byte_token[256]; /* the token of a single byte; -1: none */
     uint32_t max_len;        /* bytes of the longest text */
 } qn_vocab;
@@ -97,7 +99,7 @@ void qn_bpe_free(qn_bpe *b);
 int qn_bpe_encode(const qn_tokenizer *t, const char *text, size_t len, qn_ids *out, qn_err *err);
 
 /* spm.c */
+int qn_spm_init(qn_tokenizer *t, qn_err *err);
 int qn_spm_encode(const qn_tokenizer *t, const char *text, size_t len, qn_ids *out, qn_err *err);
 
-/* heap.h is the queue of both. */
 #endif

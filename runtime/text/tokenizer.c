@@ -249,7 +249,7 @@ static int build(qn_tokenizer *t, const qn_gguf *g, const qn_tok_config *c, cons
         qn_vocab_decode(t, bpe && t->pre->byte_encode, !bpe || t->pre->escape_spaces, err)) {
         return -1;
     }
-    if (bpe && qn_bpe_new(&t->bpe, t, g, err)) {
+    if (bpe ? qn_bpe_new(&t->bpe, t, g, err) : qn_spm_init(t, err)) {
         return -1;
     }
     return warn_missing_bytes(t, err);
@@ -279,6 +279,7 @@ void qn_tokenizer_free(qn_tokenizer *t)
         qn_bpe_free(t->bpe);
         qn_pre_free(t->pre);
         qn_strmap_free(&t->vocab.by_text);
+        qn_pairs_free(&t->vocab.pairs);
         qn_arena_free(&t->arena);
         free(t);
     }
