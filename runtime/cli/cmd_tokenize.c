@@ -1,11 +1,11 @@
 /* quern tokenize, quern detokenize: text to token ids and back, without the weights. */
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/json.h"
 #include "cli/opts.h"
 #include "cli/tok_cases.h"
 #include "cli/tok_open.h"
@@ -58,37 +58,38 @@ static int read_text(const tokenize_args *a, char **text, size_t *len)
     return qn_cli_read_file(a->file ? a->file : "-", text, len) ? QN_EXIT_ERROR : -1;
 }
 
-static void print_plain(const int32_t *ids, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        printf("%s%d", i ? " " : "", ids[i]);
-    }
-    putchar('\n');
-}
-
-static void print_pieces(const qn_tokenizer *t, const int32_t *ids, size_t n)
+static int print_pieces(const qn_tokenizer *t, const int32_t *ids, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         size_t len;
         const char *piece = qn_token_piece(t, ids[i], true, &len);
-        printf("%7d  %-12s  ", ids[i], qn_token_attr_name(qn_token_get_attr(t, ids[i])));
-        qn_print_json_string(stdout, piece, len);
-        putchar('\n');
+        qn_json_out o = {0};
+        qn_json_string(&o, piece, len);
+        if (o.failed) {
+            qn_json_free(&o);
+            return qn_cli_error("out of memory");
+        }
+        printf("%7d  %-12s  %s\n", ids[i], qn_token_attr_name(qn_token_get_attr(t, ids[i])), o.text);
+        qn_json_free(&o);
     }
+    return QN_EXIT_OK;
 }
 
-static void print_json(const qn_tokenizer *t, const int32_t *ids, size_t n)
+static int print_json(const qn_tokenizer *t, const int32_t *ids, size_t n)
 {
-    printf("{\"n\": %zu, \"ids\": ", n);
-    qn_print_ids(stdout, ids, n);
-    printf(", \"pieces\": [");
+    qn_json_out o = {0};
+    qn_json_open(&o, '{');
+    qn_json_add_uint(&o, "n", n);
+    qn_json_add_i32s(&o, "ids", ids, n);
+    qn_json_add_open(&o, "pieces", '[');
     for (size_t i = 0; i < n; i++) {
         size_t len;
         const char *piece = qn_token_piece(t, ids[i], true, &len);
-        fputs(i ? ", " : "", stdout);
-        qn_print_json_string(stdout, piece, len);
+        qn_json_string(&o, piece, len);
     }
-    printf("]}\n");
+    qn_json_close(&o, ']');
+    qn_json_close(&o, '}');
+    return qn_json_print(&o);
 }
 
 static int tokenize(const qn_tokenizer *t, const tokenize_args *a, const char *text, size_t len)
@@ -99,15 +100,17 @@ static int tokenize(const qn_tokenizer *t, const tokenize_args *a, const char *t
     if (qn_tokenize(t, text, len, a->add_special, a->parse_special, &ids, &n, &err)) {
         return qn_cli_error("%s", err.text);
     }
+    int rc = QN_EXIT_OK;
     if (a->json) {
-        print_json(t, ids, n);
+        rc = print_json(t, ids, n);
     } else if (a->pieces) {
-        print_pieces(t, ids, n);
+        rc = print_pieces(t, ids, n);
     } else {
-        print_plain(ids, n);
+        qn_print_ids(stdout, "", ids, n);
+        putchar('\n');
     }
     free(ids);
-    return QN_EXIT_OK;
+    return rc;
 }
 
 int qn_cmd_tokenize(int argc, char **argv)
@@ -232,15 +235,18 @@ static int detokenize(const qn_tokenizer *t, const detokenize_args *a, const str
     if (qn_detokenize(t, l->id, l->n, flags, &text, &len, &err)) {
         return qn_cli_error("%s", err.text);
     }
+    int rc = QN_EXIT_OK;
     if (a->json) {
-        printf("{\"text\": ");
-        qn_print_json_string(stdout, text, len);
-        printf("}\n");
+        qn_json_out o = {0};
+        qn_json_open(&o, '{');
+        qn_json_add_text(&o, "text", text, len);
+        qn_json_close(&o, '}');
+        rc = qn_json_print(&o);
     } else {
         fwrite(text, 1, len, stdout);
     }
     free(text);
-    return QN_EXIT_OK;
+    return rc;
 }
 
 int qn_cmd_detokenize(int argc, char **argv)

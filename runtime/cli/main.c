@@ -9,6 +9,8 @@ const qn_command qn_commands[] = {
     {"info", qn_cmd_info, "what a file says: metadata, tensors, tokenizer, memory", "Look inside"},
     {"plan", qn_cmd_plan, "the steps a model's tokens go through", "Look inside"},
     {"logits", qn_cmd_logits, "logits, or one step's output, for a file of ids", "Look inside"},
+    {"tokenize", qn_cmd_tokenize, "token ids of a text", "Text"},
+    {"detokenize", qn_cmd_detokenize, "text of token ids", "Text"},
     {"bench", qn_cmd_bench, "tokens per second", "Measure"},
     {"perplexity", qn_cmd_perplexity, "how well a model predicts a text", "Measure"},
     {0},

@@ -3,18 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
 #include "cli/cli.h"
-#include "cli/json_nul.h"
 #include "cli/tok_open.h"
+#include "text/json.h"
 
-/* One case. */
+/* One case; all of it in an arena. */
 struct tok_case {
-    char *text; /* malloc'ed */
+    const char *text;
     size_t len;
     bool add_special, parse_special;
-    int32_t *ids; /* malloc'ed */
+    int32_t *ids;
     size_t n;
 };
 
@@ -26,56 +24,56 @@ static int hex_value(char c)
                                   : -1;
 }
 
-/* Two digits a byte, in place; the number of bytes, or -1. */
-static int64_t unhex(char *s)
+/* Two digits a byte; false where they are not that. */
+static bool unhex(const qn_json *hex, char *out)
 {
-    size_t len = strlen(s);
-    for (size_t i = 0; i < len; i += 2) {
-        int hi = hex_value(s[i]), lo = hex_value(s[i + 1]); /* of an odd length, the last is the NUL */
+    for (size_t i = 0; i < hex->text_len; i += 2) {
+        int hi = hex_value(hex->text[i]), lo = hex_value(hex->text[i + 1]); /* there is a NUL behind */
         if (hi < 0 || lo < 0) {
-            return -1;
+            return false;
         }
-        s[i / 2] = (char)(hi * 16 + lo);
+        out[i / 2] = (char)(hi * 16 + lo);
     }
-    return (int64_t)(len / 2);
+    return true;
+}
+
+static bool is_kind(const qn_json *j, qn_json_kind kind)
+{
+    return j && j->kind == kind;
 }
 
 /* NULL, or what is wrong with the object. */
-static const char *read_case(const cJSON *j, int mark, struct tok_case *c)
+static const char *read_case(const qn_json *j, qn_arena *arena, struct tok_case *c)
 {
-    const cJSON *text = cJSON_GetObjectItemCaseSensitive(j, "text");
-    const cJSON *hex = cJSON_GetObjectItemCaseSensitive(j, "bytes_hex");
-    const cJSON *add = cJSON_GetObjectItemCaseSensitive(j, "add_special");
-    const cJSON *parse = cJSON_GetObjectItemCaseSensitive(j, "parse_special");
-    const cJSON *ids = cJSON_GetObjectItemCaseSensitive(j, "ids"), *x;
-    const cJSON *given = text ? text : hex;
-    if (!cJSON_IsString(given) || (text && hex)) {
+    const qn_json *text = qn_json_get(j, "text"), *hex = qn_json_get(j, "bytes_hex");
+    const qn_json *add = qn_json_get(j, "add_special"), *parse = qn_json_get(j, "parse_special");
+    const qn_json *ids = qn_json_get(j, "ids");
+    if (!text == !hex || !is_kind(text ? text : hex, QN_JSON_STRING)) {
         return "needs either \"text\" or \"bytes_hex\", a string";
     }
-    if (!cJSON_IsBool(add) || !cJSON_IsBool(parse)) {
+    if (!is_kind(add, QN_JSON_BOOL) || !is_kind(parse, QN_JSON_BOOL)) {
         return "needs \"add_special\" and \"parse_special\", true or false";
     }
-    if (!cJSON_IsArray(ids)) {
+    if (!is_kind(ids, QN_JSON_ARRAY)) {
         return "needs \"ids\", a list of numbers";
     }
-    c->add_special = cJSON_IsTrue(add);
-    c->parse_special = cJSON_IsTrue(parse);
-    c->text = strdup(given->valuestring);
-    c->ids = malloc(((size_t)cJSON_GetArraySize(ids) + 1) * sizeof *c->ids);
-    if (!c->text || !c->ids) {
+    c->add_special = add->truth;
+    c->parse_special = parse->truth;
+    c->ids = qn_arena_alloc(arena, ids->n_child * sizeof *c->ids);
+    char *bytes = hex ? qn_arena_alloc(arena, hex->text_len / 2 + 1) : NULL;
+    if (!c->ids || (hex && !bytes)) {
         return "out of memory";
     }
-    int64_t len = text ? (int64_t)qn_json_show_nul(c->text, mark) : unhex(c->text);
-    if (len < 0) {
+    if (hex && !unhex(hex, bytes)) {
         return "\"bytes_hex\" is not pairs of hex digits";
     }
-    c->len = (size_t)len;
-    cJSON_ArrayForEach(x, ids)
-    {
-        if (!cJSON_IsNumber(x)) {
-            return "\"ids\" is not a list of numbers";
+    c->text = text ? text->text : bytes;
+    c->len = text ? text->text_len : hex->text_len / 2;
+    for (const qn_json *x = ids->child; x; x = x->next) {
+        if (!is_kind(x, QN_JSON_NUMBER) || !x->is_int || x->integer < 0 || x->integer > INT32_MAX) {
+            return "\"ids\" is not a list of token ids";
         }
-        c->ids[c->n++] = x->valueint;
+        c->ids[c->n++] = (int32_t)x->integer;
     }
     return NULL;
 }
@@ -93,33 +91,40 @@ static int check(const qn_tokenizer *t, const struct tok_case *c, const char *pa
     int same = n == c->n && memcmp(ids, c->ids, n * sizeof *ids) == 0;
     if (!same) {
         printf("%s:%zu: ", path, line);
-        qn_print_json_string(stdout, c->text, c->len);
-        printf(" add_special=%s parse_special=%s: expected ", c->add_special ? "true" : "false",
+        qn_json_out o = {0};
+        qn_json_string(&o, c->text, c->len);
+        fputs(o.text ? o.text : "?", stdout);
+        qn_json_free(&o);
+        printf(" add_special=%s parse_special=%s: expected", c->add_special ? "true" : "false",
                c->parse_special ? "true" : "false");
-        qn_print_ids(stdout, c->ids, c->n);
-        printf(", got ");
-        qn_print_ids(stdout, ids, n);
+        qn_print_ids(stdout, " ", c->ids, c->n);
+        printf(", got");
+        qn_print_ids(stdout, " ", ids, n);
         putchar('\n');
     }
     free(ids);
     return same;
 }
 
-static int run_line(const qn_tokenizer *t, char *text, const char *path, size_t line)
+static int run_line(const qn_tokenizer *t, const char *text, const char *path, size_t line)
 {
-    int mark = qn_json_hide_nul(text);
-    cJSON *j = cJSON_Parse(text);
+    qn_arena arena = {0};
+    qn_err err;
+    const qn_json *j;
     struct tok_case c = {0};
-    const char *wrong = !j || mark < 0 ? "is not a JSON object that can be read" : read_case(j, mark, &c);
+    const char *wrong = NULL;
     int rc = -1;
+    if (qn_json_parse(&j, &arena, text, strlen(text), &err)) {
+        wrong = err.text;
+    } else {
+        wrong = read_case(j, &arena, &c);
+    }
     if (wrong) {
         qn_cli_error("%s:%zu: %s", path, line, wrong);
     } else {
         rc = check(t, &c, path, line);
     }
-    free(c.text);
-    free(c.ids);
-    cJSON_Delete(j);
+    qn_arena_free(&arena);
     return rc;
 }
 

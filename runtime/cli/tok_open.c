@@ -1,7 +1,6 @@
 #include "cli/tok_open.h"
 
 #include "cli/cli.h"
-#include "text/utf8.h"
 
 qn_tokenizer *qn_tok_open(const char *path, const char *configs)
 {
@@ -32,34 +31,10 @@ qn_tokenizer *qn_tok_open(const char *path, const char *configs)
     return t;
 }
 
-void qn_print_json_string(FILE *f, const char *s, size_t len)
+void qn_print_ids(FILE *f, const char *before, const int32_t *ids, size_t n)
 {
-    putc('"', f);
-    for (size_t i = 0; i < len;) {
-        uint32_t cp;
-        int k = qn_utf8_next((const unsigned char *)s + i, len - i, &cp);
-        if (k <= 0) {
-            fputs("\xef\xbf\xbd", f);
-            i += k < 0 ? (size_t)-k : len - i;
-        } else if (cp < 0x20 || cp == 0x7f) {
-            fprintf(f, "\\u%04x", cp);
-            i++;
-        } else {
-            if (cp == '"' || cp == '\\') {
-                putc('\\', f);
-            }
-            fwrite(s + i, 1, (size_t)k, f);
-            i += (size_t)k;
-        }
-    }
-    putc('"', f);
-}
-
-void qn_print_ids(FILE *f, const int32_t *ids, size_t n)
-{
-    putc('[', f);
     for (size_t i = 0; i < n; i++) {
-        fprintf(f, "%s%d", i ? ", " : "", ids[i]);
+        fprintf(f, "%s%d", before, ids[i]);
+        before = " ";
     }
-    putc(']', f);
 }

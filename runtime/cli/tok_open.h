@@ -10,9 +10,7 @@
  * was odd about the file is noted on stderr. */
 qn_tokenizer *qn_tok_open(const char *path, const char *configs);
 
-/* A JSON string of any bytes: malformed UTF-8 becomes U+FFFD, control characters are escaped. */
-void qn_print_json_string(FILE *f, const char *s, size_t len);
-/* [1, 2, 3] */
-void qn_print_ids(FILE *f, const int32_t *ids, size_t n);
+/* The ids with a blank between two of them; `before` stands before the first. */
+void qn_print_ids(FILE *f, const char *before, const int32_t *ids, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-// rooms: room_text quern_cjson
+// rooms: room_text
 /* Every case of the golden vocabularies: ids equal another engine's (tests/data/README.md). */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,36 +8,35 @@
 
 #include "tests/unit/tok_cases.h"
 
-static bool same_ids(const int32_t *ids, size_t n, const cJSON *want)
+static bool same_ids(const int32_t *ids, size_t n, const qn_json *want)
 {
-    if ((size_t)cJSON_GetArraySize(want) != n) {
-        return false;
-    }
-    const cJSON *x;
     size_t i = 0;
-    cJSON_ArrayForEach(x, want)
-    {
-        if (!cJSON_IsNumber(x) || x->valueint != ids[i++]) {
+    for (const qn_json *x = want->child; x; x = x->next) {
+        assert_true(x->is_int);
+        if (i == n || x->integer != ids[i++]) {
             return false;
         }
     }
-    return true;
+    return i == n;
 }
 
-static bool run_case(const qn_tokenizer *t, char *line)
+static bool run_case(const qn_tokenizer *t, const char *line)
 {
-    int mark = qn_json_hide_nul(line);
-    assert_true(mark >= 0);
-    cJSON *c = cJSON_Parse(line);
-    assert_non_null(c);
-    size_t len, n;
-    char *text = tc_text(c, mark, &len);
-    int32_t *ids;
+    qn_arena arena = {0};
     qn_err err;
-    if (qn_tokenize(t, text, len, tc_flag(c, "add_special"), tc_flag(c, "parse_special"), &ids, &n, &err)) {
+    const qn_json *c;
+    if (qn_json_parse(&c, &arena, line, strlen(line), &err)) {
         fail_msg("%s: %s", line, err.text);
     }
-    bool same = same_ids(ids, n, cJSON_GetObjectItemCaseSensitive(c, "ids"));
+    size_t len, n;
+    const char *text = tc_text(c, &arena, &len);
+    bool add = tc_get(c, "add_special", QN_JSON_BOOL)->truth;
+    bool parse = tc_get(c, "parse_special", QN_JSON_BOOL)->truth;
+    int32_t *ids;
+    if (qn_tokenize(t, text, len, add, parse, &ids, &n, &err)) {
+        fail_msg("%s: %s", line, err.text);
+    }
+    bool same = same_ids(ids, n, tc_get(c, "ids", QN_JSON_ARRAY));
     if (!same) {
         print_error("differs: %s\n    got:", line);
         for (size_t i = 0; i < n; i++) {
@@ -46,8 +45,7 @@ static bool run_case(const qn_tokenizer *t, char *line)
         print_error("\n");
     }
     free(ids);
-    free(text);
-    cJSON_Delete(c);
+    qn_arena_free(&arena);
     return same;
 }
 

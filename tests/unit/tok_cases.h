@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cjson/cJSON.h>
-
-#include "cli/json_nul.h"
+#include "text/json.h"
 #include "text/tokenizer.h"
 
 static inline char *tc_read(const char *path, size_t *size)
@@ -55,36 +53,33 @@ static inline qn_tokenizer *tc_load(const char *vocabulary)
     return t;
 }
 
-/* Bytes of a case's text; malloc'ed. mark: of qn_json_hide_nul. */
-static inline char *tc_text(const cJSON *c, int mark, size_t *len)
+/* A member of a case, of the kind it must have. */
+static inline const qn_json *tc_get(const qn_json *c, const char *key, qn_json_kind kind)
 {
-    const cJSON *text = cJSON_GetObjectItemCaseSensitive(c, "text");
-    if (text) {
-        assert_true(cJSON_IsString(text));
-        char *p = strdup(text->valuestring);
-        assert_non_null(p);
-        *len = qn_json_show_nul(p, mark);
-        return p;
+    const qn_json *v = qn_json_get(c, key);
+    assert_non_null(v);
+    assert_int_equal(v->kind, kind);
+    return v;
+}
+
+/* Bytes of a case's text, with a NUL behind. */
+static inline const char *tc_text(const qn_json *c, qn_arena *arena, size_t *len)
+{
+    if (qn_json_get(c, "text")) {
+        const qn_json *text = tc_get(c, "text", QN_JSON_STRING);
+        *len = text->text_len;
+        return text->text;
     }
-    const cJSON *hex = cJSON_GetObjectItemCaseSensitive(c, "bytes_hex");
-    assert_true(cJSON_IsString(hex));
-    *len = strlen(hex->valuestring) / 2;
-    char *p = malloc(*len + 1);
+    const qn_json *hex = tc_get(c, "bytes_hex", QN_JSON_STRING);
+    *len = hex->text_len / 2;
+    char *p = qn_arena_alloc(arena, *len + 1);
     assert_non_null(p);
     for (size_t i = 0; i < *len; i++) {
         unsigned byte;
-        assert_int_equal(sscanf(hex->valuestring + 2 * i, "%2x", &byte), 1);
+        assert_int_equal(sscanf(hex->text + 2 * i, "%2x", &byte), 1);
         p[i] = (char)byte;
     }
-    p[*len] = '\0';
     return p;
-}
-
-static inline bool tc_flag(const cJSON *c, const char *key)
-{
-    const cJSON *f = cJSON_GetObjectItemCaseSensitive(c, key);
-    assert_true(cJSON_IsBool(f));
-    return cJSON_IsTrue(f);
 }
 
 #endif
