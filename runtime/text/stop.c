@@ -79,7 +79,9 @@ void qn_stop_free(qn_stop *s)
 static int take(qn_stop *s, const void *bytes, size_t n, qn_err *err)
 {
     s->n_held -= s->n_out;
-    memmove(s->buf, s->buf + s->n_out, s->n_held);
+    if (s->n_out) {
+        memmove(s->buf, s->buf + s->n_out, s->n_held);
+    }
     s->n_out = 0;
     if (n > s->size - s->n_held) {
         size_t size = (s->n_held + n) * 2;

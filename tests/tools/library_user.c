@@ -25,7 +25,8 @@ int main(int argc, char **argv)
         return 2;
     }
     greedy.temperature = 0;
-    if (quern_model_load(&model, argv[1], NULL, &err) != 0 || quern_session_new(&session, model, NULL, &err) != 0 ||
+    if (quern_model_load(&model, argv[1], NULL, &err) != 0 ||
+        quern_session_new(&session, model, NULL, &err) != 0 ||
         quern_sampler_new(&sampler, &greedy, &err) != 0 ||
         quern_tokenize(model, argv[2], strlen(argv[2]), true, true, &ids, &n, &err) != 0 ||
         quern_session_append(session, ids, n, false, &err) != 0 ||
