@@ -196,7 +196,7 @@ const qn_leaf qn_leaves[] = {
      LEAF_INT, LEVEL_LAYER, AT(rope.dim), 0, 0, 16384},
     {{"rope.base", "float", "{key: rope.freq_base, default: 10000}",
       "Frequency base."},
-     LEAF_FLOAT, LEVEL_LAYER, AT(rope.base), 0, 1e-06, 1e+30},
+     LEAF_FLOAT, LEVEL_LAYER, AT(rope.base), 0, 1, 1e+30},
     {{"rope.scaling", "file | none | linear | yarn", "file",
       "How positions are stretched; file: as key rope.scaling.type says (absent: linear)."},
      LEAF_ENUM, LEVEL_LAYER, AT(rope.scaling)},

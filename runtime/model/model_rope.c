@@ -8,6 +8,8 @@
 
 #include "model/model_internal.h"
 
+/* Radians per position. True ones are about 1 at most; with this bound no angle overflows. */
+static const float MAX_FREQ = 1e6f;
 static const double pi = 3.14159265358979323846;
 
 /* Dimension at which a frequency makes `turns` turns within the original context. */
@@ -136,7 +138,7 @@ static int finish(qn_binder *b, const double *freq, const qn_tensor *factors, in
             memcpy(&divisor, factors->data + (size_t)i * sizeof divisor, sizeof divisor);
         }
         out[i] = (float)(freq[i] / divisor);
-        if (!(divisor > 0) || !isfinite(out[i]) || !isfinite(divisor)) {
+        if (!(divisor > 0) || !(out[i] <= MAX_FREQ) || !isfinite(divisor)) {
             return qn_fail(b->err, "%s: layer %d: RoPE frequency %d is %g (divisor %g%s%s)",
                            qn_gguf_path(b->g), b->il, i, (double)out[i], (double)divisor,
                            factors ? " of tensor " : "", factors ? factors->name : "");

@@ -58,7 +58,7 @@ static void read_attn(const qn_model *m, const qn_attn *a, int i)
     read_linear(&a->out, (uint64_t)a->n_head * (uint64_t)a->v_dim);
     must(a->rope.n_rot % 2 == 0 && a->rope.n_rot <= a->k_dim);
     for (int k = 0; k < a->rope.n_rot / 2; k++) {
-        must(a->rope.freq[k] >= 0 && a->rope.freq[k] < 1e30f);
+        must(a->rope.freq[k] >= 0 && a->rope.freq[k] <= 1e6f);
     }
 }
 

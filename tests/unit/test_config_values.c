@@ -505,7 +505,7 @@ static void bad_files(void **state)
         {"t.attention.key_length", QN_KV_U32, 0, "must be 1 to 16384"},
         {"t.attention.key_length", QN_KV_I32, -8, "must be 1 to 16384"},
         {"t.rope.dimension_count", QN_KV_U32, 99999, "must be 0 to 16384"},
-        {"t.rope.freq_base", QN_KV_U32, 0, "rope.base of layer 0 is 0"},
+        {"t.rope.freq_base", QN_KV_U32, 0, "rope.base of layer 0 is 0, must be 1 to 1e+30"},
         {"t.feed_forward_length", QN_KV_U32, 0x7fffffff, "must be 0 to 16777216"},
         {"t.rope.scaling.original_context_length", QN_KV_U32, 0xffffffff, "must be 0 to 2147483647"},
     };

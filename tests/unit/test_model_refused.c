@@ -260,6 +260,10 @@ static void add_negative_factor(gw *w)
 {
     gw_tensor(w, "rope_freqs.weight", QN_F32, 1, (uint64_t[]){8}, (float[]){1, 1, 1, -2, 1, 1, 1, 1});
 }
+static void add_tiny_factor(gw *w)
+{
+    gw_tensor(w, "rope_freqs.weight", QN_F32, 1, (uint64_t[]){8}, (float[]){1e-10f, 1, 1, 1, 1, 1, 1, 1});
+}
 static void add_short_factors(gw *w)
 {
     gw_tensor(w, "rope_freqs.weight", QN_F32, 1, (uint64_t[]){7}, NULL);
@@ -320,6 +324,7 @@ static void numbers(void **state)
     const char *freqs = "architecture: t\nnorm: {eps: 1}\nrope: {style: neox, factors: freqs}\n";
     expect(&(change){.add = add_zero_factor}, freqs, "divisor 0 of tensor rope_freqs.weight");
     expect(&(change){.add = add_negative_factor}, freqs, "divisor -2 of tensor rope_freqs.weight");
+    expect(&(change){.add = add_tiny_factor}, freqs, "RoPE frequency 0 is 1e+10 (divisor 1e-10 of tensor");
     expect(&(change){.add = add_short_factors}, freqs,
            "rope_freqs.weight is [7], expected [8] (rope.factors, t.yaml:3:30)");
     qn_model_opts opts = {.n_ctx = 100};
