@@ -281,7 +281,11 @@ static int bind_layers(qn_binder *b, const qn_layer_cfg *first)
     m->n_layer = n * loops;
     m->layers = qn_arena_alloc(&m->arena, (size_t)m->n_layer * sizeof *m->layers);
     qn_layer_cfg *cfg = qn_calloc(1, sizeof *cfg);
-    int rc = m->layers && cfg ? 0 : qn_fail(b->err, "%s: out of memory", file);
+    if (!m->layers || !cfg) {
+        free(cfg);
+        return qn_fail(b->err, "%s: out of memory", file);
+    }
+    int rc = 0;
     for (int il = 0; il < n && !rc; il++) {
         rc = bind_one_layer(b, il, cfg);
     }
@@ -330,8 +334,10 @@ static int bind_all(qn_binder *b)
     qn_model *m = b->m;
     const char *kind;
     qn_layer_cfg *first = qn_calloc(1, sizeof *first);
-    int rc = first ? 0 : qn_fail(b->err, "%s: out of memory", qn_gguf_path(b->g));
-    rc = rc || qn_config_resolve(b->config, b->g, 0, m->n_ctx, first, &kind, b->err);
+    if (!first) {
+        return qn_fail(b->err, "%s: out of memory", qn_gguf_path(b->g));
+    }
+    int rc = qn_config_resolve(b->config, b->g, 0, m->n_ctx, first, &kind, b->err);
     if (!rc) {
         b->cfg = first;
         m->n_embd = first->embedding.width;

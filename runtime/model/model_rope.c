@@ -163,11 +163,13 @@ int qn_bind_rope(qn_binder *b, qn_rope *out)
     }
     double *freq = qn_calloc((size_t)n, sizeof *freq);
     float *rounded = qn_calloc((size_t)n, sizeof *rounded);
-    int rc = freq && rounded ? 0 : qn_fail(b->err, "%s: out of memory", qn_gguf_path(b->g));
-    if (!rc) {
-        qn_rope_frequencies(c, freq, &mscale);
-        rc = finish(b, freq, factors, n, rounded) || keep(b, rounded, n, &out->freq);
+    if (!freq || !rounded) {
+        free(freq);
+        free(rounded);
+        return qn_fail(b->err, "%s: out of memory", qn_gguf_path(b->g));
     }
+    qn_rope_frequencies(c, freq, &mscale);
+    int rc = finish(b, freq, factors, n, rounded) || keep(b, rounded, n, &out->freq);
     free(freq);
     free(rounded);
     out->n_rot = c->rope.dim;

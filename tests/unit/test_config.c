@@ -246,10 +246,10 @@ static void comma_locale(void **state)
     }
     asked a = {.w = usual_keys()};
     open_file(&a);
-    qn_config *c = must_parse("architecture: t\nnorm: {eps: 1.5e-3}\nrope: {style: neox, base: 0.5}\n");
+    qn_config *c = must_parse("architecture: t\nnorm: {eps: 1.5e-3}\nrope: {style: neox, base: 2.5}\n");
     qn_layer_cfg cfg = resolve(c, &a, 0, NULL);
     assert_true(cfg.norm.eps == 1.5e-3);
-    assert_true(cfg.rope.base == 0.5);
+    assert_true(cfg.rope.base == 2.5);
     qn_config_free(c);
     close_file(&a);
     setlocale(LC_ALL, "C");
