@@ -196,7 +196,7 @@ static int measure(bench_args *a, bench_test *tests, double *seconds)
         return qn_cli_usage_error("bench", "nothing to measure: -p and -n are 0");
     }
     a->model.n_ctx = a->model.n_ctx > longest ? a->model.n_ctx : longest;
-    if (qn_cli_load(&l, &a->model, true) != 0) {
+    if (qn_cli_load(&l, &a->model, QN_LOAD_SESSION) != 0) {
         return QN_EXIT_ERROR;
     }
     int rc = QN_EXIT_OK;

@@ -210,7 +210,7 @@ int qn_cmd_logits(int argc, char **argv)
         rc = qn_cli_usage_error("logits", "stdout is a terminal: give -o FILE");
     }
     if (rc < 0) {
-        rc = read_tokens(a.tokens, &ids, &n) == 0 && qn_cli_load(&l, &a.model, true) == 0
+        rc = read_tokens(a.tokens, &ids, &n) == 0 && qn_cli_load(&l, &a.model, QN_LOAD_SESSION) == 0
                  ? run_loaded(&a, l.session, ids, n)
                  : QN_EXIT_ERROR;
     }

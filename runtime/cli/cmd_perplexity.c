@@ -60,12 +60,15 @@ static double perplexity_error(const ppl_sums *s)
 static int score_chunk(quern_session *s, const int32_t *ids, int n, ppl_sums *sums)
 {
     quern_error err;
-    if (quern_session_truncate(s, 0, &err) != 0 || quern_session_append(s, ids, (size_t)n, true, &err) != 0) {
+    int half = n / 2; /* the first half's logits are not looked at, so they are not computed */
+    if (quern_session_truncate(s, 0, &err) != 0 ||
+        quern_session_append(s, ids, (size_t)half, false, &err) != 0 ||
+        quern_session_append(s, ids + half, (size_t)(n - half), true, &err) != 0) {
         qn_cli_error("%s", err.text);
         return -1;
     }
-    for (int i = n / 2; i < n - 1; i++) {
-        double nll = token_nll(quern_session_logits(s, i), s->m->model->n_vocab, ids[i + 1]);
+    for (int i = half; i < n - 1; i++) {
+        double nll = token_nll(quern_session_logits(s, i - half), s->m->model->n_vocab, ids[i + 1]);
         sums->nll += nll;
         sums->nll2 += nll * nll;
         sums->n++;
@@ -161,7 +164,8 @@ int qn_cmd_perplexity(int argc, char **argv)
     }
     if (rc < 0) {
         a.model.n_ctx = a.model.n_ctx < 0 ? DEFAULT_CHUNK : a.model.n_ctx;
-        rc = qn_cli_read_file(a.file, &text, &len) == 0 && qn_cli_load(&l, &a.model, true) == 0
+        rc = qn_cli_read_file(a.file, &text, &len) == 0 &&
+                     qn_cli_load(&l, &a.model, QN_LOAD_SESSION | QN_LOAD_TEXT) == 0
                  ? run_loaded(&a, &l, text, len)
                  : QN_EXIT_ERROR;
     }

@@ -32,7 +32,7 @@ int qn_cmd_plan(int argc, char **argv)
     int rc = qn_opts_parse(&usage, argc, argv, positional);
     rc = rc >= 0 ? rc : qn_model_args_finish(&a.model, "plan", positional[0]);
     if (rc < 0) {
-        rc = qn_cli_load(&l, &a.model, false) == 0 ? QN_EXIT_OK : QN_EXIT_ERROR;
+        rc = qn_cli_load(&l, &a.model, 0) == 0 ? QN_EXIT_OK : QN_EXIT_ERROR;
         for (int phase = 0; rc == QN_EXIT_OK && phase < 2; phase++) {
             if (a.phase == phase || a.phase == 2) {
                 printf("%s# %s\n", phase == 1 && a.phase == 2 ? "\n" : "", phases[phase]);

@@ -312,8 +312,9 @@ int qn_cmd_run(int argc, char **argv)
         rc = qn_prompt_read(&a.prompt, "run", &text, &len);
     }
     if (rc < 0) {
-        rc = qn_cli_load(&l, &a.model, true) == 0 ? run_loaded(&a, &l, text, len, (const char *const *)stops)
-                                                  : QN_EXIT_ERROR;
+        rc = qn_cli_load(&l, &a.model, QN_LOAD_SESSION | QN_LOAD_TEXT) == 0
+                 ? run_loaded(&a, &l, text, len, (const char *const *)stops)
+                 : QN_EXIT_ERROR;
     }
     qn_loaded_free(&l);
     for (size_t i = 0; stops != NULL && stops[i] != NULL; i++) {

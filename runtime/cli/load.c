@@ -166,9 +166,10 @@ static void describe(const quern_session *s)
     }
 }
 
-static int load_model(qn_loaded *out, const qn_model_args *a, quern_error *err)
+static int load_model(qn_loaded *out, const qn_model_args *a, bool text, quern_error *err)
 {
     quern_model_params p = qn_cli_model_params(a);
+    p.no_tokenizer = !text;
     if (quern_model_load(&out->model, a->path, &p, err) != 0) {
         return -1;
     }
@@ -183,7 +184,7 @@ static int load_model(qn_loaded *out, const qn_model_args *a, quern_error *err)
     return quern_model_load(&out->model, a->path, &p, err);
 }
 
-int qn_cli_load(qn_loaded *out, const qn_model_args *a, bool session)
+int qn_cli_load(qn_loaded *out, const qn_model_args *a, unsigned what)
 {
     quern_error err;
     double start = qn_seconds();
@@ -196,11 +197,11 @@ int qn_cli_load(qn_loaded *out, const qn_model_args *a, bool session)
     if (a->device != 0) {
         qn_cli_note("--device %d has no effect on backend cpu", a->device);
     }
-    if (load_model(out, a, &err) != 0) {
+    if (load_model(out, a, (what & QN_LOAD_TEXT) != 0, &err) != 0) {
         qn_cli_error("%s", err.text);
         return -1;
     }
-    if (session) {
+    if ((what & QN_LOAD_SESSION) != 0) {
         quern_session_params p = qn_cli_session_params(a);
         if (quern_session_new(&out->session, out->model, &p, &err) != 0) {
             qn_cli_error("%s", err.text);

@@ -31,8 +31,11 @@ typedef struct qn_loaded {
     double seconds;
 } qn_loaded;
 
-/* Loads the model, and a session where asked; says so on stderr. 0, or -1 after printing the error. */
-int qn_cli_load(qn_loaded *out, const qn_model_args *a, bool session);
+/* What a command needs of a model beyond its plans: a session, its tokenizer. */
+enum { QN_LOAD_SESSION = 1, QN_LOAD_TEXT = 2 };
+
+/* Loads the model and what `what` asks for; says so on stderr. 0, or -1 after printing the error. */
+int qn_cli_load(qn_loaded *out, const qn_model_args *a, unsigned what);
 void qn_loaded_free(qn_loaded *l);
 
 /* Params of the library calls. */

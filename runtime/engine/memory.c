@@ -41,6 +41,31 @@ int qn_memory_largest_ctx(const qn_plans *plans, const qn_exec_opts *opts, uint6
     return (int)fits;
 }
 
+int qn_memory_fit(const qn_plans *plans, qn_exec_opts *opts, bool may_shrink, uint64_t available, qn_err *err)
+{
+    qn_memory need;
+    qn_memory_of(plans, opts, &need);
+    if (qn_memory_total(&need) <= available) {
+        return 0;
+    }
+    int largest = qn_memory_largest_ctx(plans, opts, available);
+    if (largest > 0 && may_shrink) {
+        opts->n_ctx = largest;
+        opts->n_ubatch = opts->n_ubatch < largest ? opts->n_ubatch : largest;
+        return 0;
+    }
+    char total[24], weights[24], kv[24], scratch[24], have[24], fits[64] = "no context fits";
+    if (largest > 0) {
+        snprintf(fits, sizeof fits, "the largest context that fits is %d", largest);
+    }
+    return qn_fail(
+        err,
+        "a context of %d needs %s of memory (weights %s + KV cache %s + scratch %s), %s are available; %s",
+        opts->n_ctx, qn_memory_text(qn_memory_total(&need), total), qn_memory_text(need.weights, weights),
+        qn_memory_text(need.kv, kv), qn_memory_text(need.activations + need.other, scratch),
+        qn_memory_text(available, have), fits);
+}
+
 /* The number behind `key` (or at the file's start where key is NULL); false where there is none. */
 static bool read_number(const char *path, const char *key, uint64_t *out)
 {

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "base/error.h"
 #include "codegen/backend.h"
 
 /* Bytes this process may still use: the kernel's estimate, or what the cgroup leaves where that is less.
@@ -17,6 +18,11 @@ void qn_memory_of(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *ou
 
 /* Largest n_ctx <= opts->n_ctx that fits `available` bytes; 0: none does. */
 int qn_memory_largest_ctx(const qn_plans *plans, const qn_exec_opts *opts, uint64_t available);
+
+/* Checks that a session with these options fits `available` bytes. Where it does not, n_ctx (and n_ubatch)
+ * become what fits if `may_shrink`; otherwise, or if nothing fits, the error has all the numbers. */
+int qn_memory_fit(const qn_plans *plans, qn_exec_opts *opts, bool may_shrink, uint64_t available,
+                  qn_err *err);
 
 /* "412.0 MiB" into text[24]. */
 const char *qn_memory_text(uint64_t bytes, char text[24]);

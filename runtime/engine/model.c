@@ -45,7 +45,7 @@ static int load_tokenizer(quern_model *m, const quern_model_params *p, qn_err *e
         return -1;
     }
     for (size_t i = 0; i < qn_tokenizer_n_warnings(m->tok); i++) {
-        qn_engine_log(m, 0, "%s", qn_tokenizer_warning(m->tok, i));
+        qn_engine_log(m, 0, "warning: %s", qn_tokenizer_warning(m->tok, i));
     }
     return 0;
 }
@@ -62,7 +62,7 @@ static int load(quern_model *m, const char *path, const quern_model_params *p, q
     if (qn_model_load(&m->model, path, &opts, err) != 0) {
         return -1;
     }
-    if (qn_tokenizer_present(m->model->gguf) && load_tokenizer(m, p, err) != 0) {
+    if (!p->no_tokenizer && qn_tokenizer_present(m->model->gguf) && load_tokenizer(m, p, err) != 0) {
         return -1;
     }
     return qn_plans_build(&m->plans, m->model, err);

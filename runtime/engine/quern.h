@@ -38,6 +38,7 @@ typedef struct quern_model_params {
     void *log_user;
     const int32_t *end_tokens; /* replaces the list of tokens that end a generation; NULL: as the file says */
     size_t n_end_tokens;
+    bool no_tokenizer; /* ids only: the file's tokenizer is not read */
 } quern_model_params;
 
 /* Loads a GGUF file (weights stay in the file's map). params may be NULL. */

@@ -32,34 +32,6 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
     return 0;
 }
 
-/* Takes less context than the default where that is what fits; an explicit size fits or is an error. */
-static int fit_memory(const quern_model *m, qn_exec_opts *opts, qn_err *err)
-{
-    qn_memory need;
-    qn_memory_of(m->plans, opts, &need);
-    uint64_t available = qn_memory_available();
-    if (qn_memory_total(&need) <= available) {
-        return 0;
-    }
-    int largest = qn_memory_largest_ctx(m->plans, opts, available);
-    if (largest > 0 && m->n_ctx_default) {
-        qn_engine_log(m, 0, "context reduced from %d to %d: no more fits in memory", opts->n_ctx, largest);
-        opts->n_ctx = largest;
-        opts->n_ubatch = opts->n_ubatch < largest ? opts->n_ubatch : largest;
-        return 0;
-    }
-    char total[24], weights[24], kv[24], scratch[24], have[24], fits[64] = "no context fits";
-    if (largest > 0) {
-        snprintf(fits, sizeof fits, "the largest context that fits is %d", largest);
-    }
-    return qn_fail(
-        err,
-        "a context of %d needs %s of memory (weights %s + KV cache %s + scratch %s), %s are available; %s",
-        opts->n_ctx, qn_memory_text(qn_memory_total(&need), total), qn_memory_text(need.weights, weights),
-        qn_memory_text(need.kv, kv), qn_memory_text(need.activations + need.other, scratch),
-        qn_memory_text(available, have), fits);
-}
-
 int quern_session_new(quern_session **out, const quern_model *m, const quern_session_params *params,
                       quern_error *error)
 {
@@ -72,8 +44,12 @@ int quern_session_new(quern_session **out, const quern_model *m, const quern_ses
     if (params == NULL || params->backend == QUERN_BACKEND_AUTO) {
         qn_engine_log(m, 0, "backend cpu: this build of quern has no CUDA executor yet");
     }
-    if (fit_memory(m, &opts, err) != 0) {
+    if (qn_memory_fit(m->plans, &opts, m->n_ctx_default, qn_memory_available(), err) != 0) {
         return -1;
+    }
+    if (opts.n_ctx < m->model->n_ctx) {
+        qn_engine_log(m, 0, "context reduced from %d to %d: no more fits in memory", m->model->n_ctx,
+                      opts.n_ctx);
     }
     quern_session *s = qn_calloc(1, sizeof *s);
     if (s == NULL) {

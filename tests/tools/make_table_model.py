@@ -7,7 +7,7 @@ multiples of powers of two). Sampling, end tokens, stop strings, streaming and c
 tested to the letter.
 
     make_table_model.py OUT.gguf [--context N] [--no-bos] [--space-prefix] [--no-tokenizer] [--vocab-only] [--nan]
-                                 [--arch NAME]
+                                 [--arch NAME] [--tokenizer NAME]
 
 Whatever follows a token is its entry in CHAINS; every other token has logit 0 there.
 """
@@ -74,6 +74,7 @@ def main():
     ap.add_argument("--vocab-only", action="store_true")
     ap.add_argument("--nan", action="store_true", help="one NaN in the table")
     ap.add_argument("--arch", default="llama")
+    ap.add_argument("--tokenizer", default="llama", help="tokenizer.ggml.model")
     write(ap.parse_args())
 
 
@@ -102,7 +103,7 @@ def metadata(a):
     kinds = [UNKNOWN] + [CONTROL] * (len(CONTROLS) - 1) + [BYTE] * 256 + [NORMAL] * len(PIECES)
     scores = [0.0] * (len(TOKENS) - len(PIECES)) + [-float(i) for i in range(len(PIECES))]
     return kv + [
-        ("tokenizer.ggml.model", STRING, "llama"),
+        ("tokenizer.ggml.model", STRING, a.tokenizer),
         ("tokenizer.ggml.tokens", (ARRAY, STRING), TOKENS),
         ("tokenizer.ggml.scores", (ARRAY, FLOAT32), scores),
         ("tokenizer.ggml.token_type", (ARRAY, I32), kinds),

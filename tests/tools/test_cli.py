@@ -43,7 +43,7 @@ class CliTest(unittest.TestCase):
         cls.dir = cls.tmp.name
         for name, args in (("t", []), ("no-bos", ["--no-bos"]), ("prefix", ["--space-prefix"]), ("nan", ["--nan"]),
                            ("ids", ["--no-tokenizer"]), ("vocab", ["--vocab-only"]), ("alien", ["--arch", "alien"]),
-                           ("long", ["--context", "100000"])):
+                           ("long", ["--context", "100000"]), ("odd-text", ["--tokenizer", "sesquipedalian"])):
             subprocess.run([sys.executable, table.__file__, cls.path(name + ".gguf")] + args, check=True)
         cls.model = cls.path("t.gguf")
 
@@ -394,6 +394,16 @@ class LookInside(CliTest):
         self.assertIn("kind          llama", r.text)
         self.assertIn("cannot_run", self.quern("info", self.path("vocab.gguf"), "--json").json)
         self.assertIn("tokenizer", self.quern("info", self.path("ids.gguf")).text)
+
+    def test_a_tokenizer_quern_does_not_know(self):
+        odd = self.path("odd-text.gguf")
+        self.refuse(["sesquipedalian"], "run", odd, "-p", "A")
+        r = self.quern("info", odd)
+        self.assertEqual(r.code, 0)
+        self.assertIn("sesquipedalian", r.text)
+        for command in (["plan", odd], ["bench", odd, "-p", "4", "-n", "2", "-r", "1"],
+                        ["logits", odd, "--tokens", self.ids("one", [1])]):
+            self.assertEqual(self.quern(*command).code, 0)  # ids need no text
 
     def test_plan(self):
         both = self.quern("plan", self.model)

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/engine.h"
+#include "engine/memory.h"
 #include "engine/quern.h"
 #include "text/utf8.h"
 
@@ -440,6 +442,37 @@ static void test_refusals(void **state)
     close_all(&b);
 }
 
+/* The largest context that fits is exact; an explicit one is never shrunk. */
+static void test_memory_fit(void **state)
+{
+    (void)state;
+    bench_top b = open_table();
+    qn_err err;
+    qn_memory m;
+    qn_exec_opts opts = {.n_ctx = 5000, .n_ubatch = 512, .n_threads = 1};
+    qn_memory_of(b.m->plans, &opts, &m);
+    uint64_t five_thousand = qn_memory_total(&m);
+    opts.n_ctx = 5001;
+    qn_memory_of(b.m->plans, &opts, &m);
+    assert_true(qn_memory_total(&m) > five_thousand);
+    opts.n_ctx = 100000;
+    assert_int_equal(qn_memory_largest_ctx(b.m->plans, &opts, five_thousand), 5000);
+    assert_int_equal(qn_memory_fit(b.m->plans, &opts, false, five_thousand, &err), -1);
+    assert_non_null(strstr(err.text, "a context of 100000 needs"));
+    assert_non_null(strstr(err.text, "largest context that fits is 5000"));
+    assert_int_equal(opts.n_ctx, 100000);
+    assert_int_equal(qn_memory_fit(b.m->plans, &opts, true, five_thousand, &err), 0);
+    assert_int_equal(opts.n_ctx, 5000);
+    assert_int_equal(qn_memory_fit(b.m->plans, &opts, false, five_thousand, &err), 0);
+    assert_int_equal(qn_memory_fit(b.m->plans, &opts, true, 1000, &err), -1); /* less than the weights */
+    assert_non_null(strstr(err.text, "no context fits"));
+    assert_true(qn_memory_available() > 1 << 20);
+    char text[24];
+    assert_string_equal(qn_memory_text(1023, text), "1023 B");
+    assert_string_equal(qn_memory_text(1536, text), "1.5 KiB");
+    close_all(&b);
+}
+
 /* A sliding-window model whose ring has forgotten what an earlier position needs: the tokens are processed
  * again. */
 static void test_truncate_over_the_ring(void **state)
@@ -508,6 +541,7 @@ int main(void)
         cmocka_unit_test(test_session_rules),
         cmocka_unit_test(test_no_tokenizer),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_memory_fit),
         cmocka_unit_test(test_truncate_over_the_ring),
         cmocka_unit_test(test_text_and_ids),
     };
