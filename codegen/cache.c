@@ -272,9 +272,12 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(const struct dirent *const *)a)->d_name, (*(const struct dirent *const *)b)->d_name);
 }
 
-static int not_hidden(const struct dirent *e)
+/* <op>-<specialisation>-<16 hexadecimal digits>: other names in the folder are none of the cache's business. */
+static int looks_like_entry(const struct dirent *e)
 {
-    return e->d_name[0] != '.' && strlen(e->d_name) < QN_ENTRY_NAME_MAX;
+    size_t n = strlen(e->d_name);
+    return e->d_name[0] != '.' && n > 17 && n < QN_ENTRY_NAME_MAX && e->d_name[n - 17] == '-' &&
+           strspn(e->d_name + n - 16, "0123456789abcdef") == 16;
 }
 
 static int show(int top, const char *name, int (*fn)(void *, const qn_cache_item *), void *user)
@@ -304,7 +307,7 @@ int qn_cache_each(const qn_cache *c, int (*fn)(void *user, const qn_cache_item *
         return 0;
     }
     struct dirent **list = NULL;
-    int n = top < 0 ? -1 : scandirat(top, ".", &list, not_hidden, NULL);
+    int n = top < 0 ? -1 : scandirat(top, ".", &list, looks_like_entry, NULL);
     if (n < 0) {
         int error = errno;
         if (top >= 0) {

@@ -12,3 +12,10 @@ option(QUERN_NVRTC_TESTS "Run the tests that need NVRTC" ON)
 if(NOT QUERN_NVRTC_TESTS)
   set_tests_properties(test_jit test_jit_faults PROPERTIES DISABLED ON)
 endif()
+# A driver for the tests of the driver's loader, found before a real one.
+add_library(fake_cuda SHARED ${CMAKE_CURRENT_SOURCE_DIR}/fake/fake_cuda.c)
+set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1 VERSION 1
+                      LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake_cuda)
+add_dependencies(test_driver fake_cuda)
+set_tests_properties(test_driver PROPERTIES
+                     ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_CURRENT_BINARY_DIR}/fake_cuda")

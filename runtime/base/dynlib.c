@@ -181,7 +181,13 @@ int qn_dirs_cuda(qn_dirs *d, qn_err *err)
     const char *cuda = getenv("CUDA_PATH");
     int rc = qn_dirs_add(d, "loader path", "");
     if (rc == 0 && cuda && cuda[0]) {
+        int before = d->n;
         rc = add_toolkit(d, "CUDA_PATH", cuda);
+        if (rc == 0 && d->n == before) { /* a wrong one is searched too, so that messages show it */
+            char lib[QN_PATH_MAX];
+            qn_path_format(lib, sizeof lib, "%s/lib64", cuda);
+            rc = qn_dirs_add(d, "CUDA_PATH", lib);
+        }
     }
     rc = rc ? rc : add_toolkit(d, "/usr/local/cuda*", "/usr/local/cuda");
     rc = rc ? rc : add_toolkit(d, "/usr/local/cuda*", "/usr/local/cuda-*");
@@ -208,13 +214,27 @@ static void fill_path(qn_dynlib *lib, const char *asked)
     qn_path_format(lib->path, sizeof lib->path, "%s", realpath(name, real) ? real : name);
 }
 
-/* Adds "; text" to the list of refusals as far as it fits. */
-static void note(char *list, size_t size, const char *file, const char *why)
+/* Adds "a, b" with what stands between to a list, as far as it fits. */
+static void note(char *list, size_t size, const char *between, const char *a, const char *b)
 {
     size_t used = strlen(list);
     if (used + 1 < size) {
-        qn_path_format(list + used, size - used, "; %s: %s", file, why);
+        qn_path_format(list + used, size - used, "%s%s%s", used ? between : "", a, b);
     }
+}
+
+/* "libx.so.2, libx.so.1 not found in the loader path, /a, /b; /b/libx.so.1: why it was refused". */
+static int not_found(const qn_dirs *dirs, const char *const *names, const char *refused, qn_err *err)
+{
+    char tried[128] = "", where[QN_ERR_MAX / 3] = "";
+    for (const char *const *name = names; *name; name++) {
+        note(tried, sizeof tried, ", ", *name, "");
+    }
+    for (int i = 0; i < dirs->n; i++) {
+        const char *path = dirs->dirs[i].path;
+        note(where, sizeof where, ", ", path[0] ? path : "the loader path", "");
+    }
+    return qn_fail(err, "%s not found in %s%s%s", tried, where, refused[0] ? "; " : "", refused);
 }
 
 int qn_dynlib_open(qn_dynlib *out, const qn_dirs *dirs, const char *const *names, qn_dynlib_accept accept,
@@ -234,7 +254,7 @@ int qn_dynlib_open(qn_dynlib *out, const qn_dirs *dirs, const char *const *names
             if (!out->handle) {
                 const char *why = dlerror();
                 if (dir[0]) {
-                    note(refused, sizeof refused, file, why ? why : "cannot be opened");
+                    note(refused, sizeof refused, "; ", why ? why : file, why ? "" : ": cannot be opened");
                 }
                 continue;
             }
@@ -243,13 +263,13 @@ int qn_dynlib_open(qn_dynlib *out, const qn_dirs *dirs, const char *const *names
             if (accept(user, out, &sub) == 0) {
                 return 0;
             }
-            note(refused, sizeof refused, out->path, sub.text);
+            qn_fail_prefix(&sub, "%s", out->path);
+            note(refused, sizeof refused, "; ", sub.text, "");
             dlclose(out->handle);
         }
     }
     *out = (qn_dynlib){0};
-    return qn_fail(err, "%s not found on the loader path nor in %d other folders%s", names[0], dirs->n - 1,
-                   refused);
+    return not_found(dirs, names, refused, err);
 }
 
 int qn_dynlib_resolve(const qn_dynlib *lib, void *table, const qn_symbol *symbols, size_t n, qn_err *err)

@@ -22,8 +22,7 @@ static const qn_symbol symbols[] = {
     ROW(Matmul),
 };
 
-/* From version 13 on a major has six digits (130000), before five (12xxxx: six as well); both are major *
- * 10000. */
+/* A version is major * 10000 + minor * 100 + patch. */
 static int accept_lt(void *user, const qn_dynlib *lib, qn_err *err)
 {
     qn_cublaslt *lt = user;
@@ -36,7 +35,7 @@ static int accept_lt(void *user, const qn_dynlib *lib, qn_err *err)
 
 int qn_cublaslt_load(qn_cublaslt *out, int driver_major, qn_err *err)
 {
-    static const char *const all[] = {"libcublasLt.so.13", "libcublasLt.so.12", NULL};
+    static const char *const all[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so", NULL};
     *out = (qn_cublaslt){0};
     qn_dirs dirs = {0};
     int rc = qn_dirs_cuda(&dirs, err);

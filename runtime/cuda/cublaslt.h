@@ -10,7 +10,7 @@
 typedef struct qn_cublaslt {
     qn_cublaslt_api api;
     qn_dynlib lib;
-    size_t version; /* as the library tells it: 130000 or so */
+    size_t version; /* major * 10000 + minor * 100 + patch */
 } qn_cublaslt;
 
 /* Finds cuBLASLt 12 or 13; driver_major > 0: not newer than that CUDA version. err: what was looked for,

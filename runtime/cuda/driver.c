@@ -157,7 +157,7 @@ int qn_cuda_fail(const qn_cuda *cuda, qn_cu_result r, const char *what, qn_err *
         name = "error";
     }
     if (cuda->api.GetErrorString(r, &text) != QN_CU_SUCCESS || !text) {
-        text = "not known to this driver";
+        text = "no description";
     }
     return qn_fail(err, "%s: %s %u (%s)%s%s%s", what, name, r, text, remedy ? " (remedy: " : "",
                    remedy ? remedy : "", remedy ? ")" : "");

@@ -1,0 +1,151 @@
+/* quern cache: the compiled kernels on disk. */
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/opts.h"
+#include "codegen/cache.h"
+
+typedef struct cache_args {
+    const char *dir;
+} cache_args;
+
+static const qn_opt cache_opts[] = {
+    {"--cache", "DIR",
+     "The cache. Default: QUERN_CACHE, a checkout's cache/, XDG_CACHE_HOME/quern, HOME/.cache/quern.",
+     QN_OPT_STR, offsetof(cache_args, dir), 0, 0, NULL},
+    {0},
+};
+
+/* What one pass over the entries counts. */
+typedef struct tally {
+    qn_cache *cache;
+    int n, n_damaged, n_failed;
+    size_t bytes;
+} tally;
+
+static int list_item(void *user, const qn_cache_item *item)
+{
+    tally *t = user;
+    t->n++;
+    if (item->damaged) {
+        t->n_damaged++;
+        printf("%-8s %5s %6s %8s  %s\n", "damaged", "", "", "", item->name);
+        return 0;
+    }
+    t->bytes += item->bytes;
+    const qn_kernel *k = &item->kernel;
+    for (int i = 0; i < k->n_entry; i++) {
+        const qn_kernel_entry *e = &k->entries[i];
+        char regs[16] = "?", spills[16] = "?";
+        if (e->regs >= 0) {
+            snprintf(regs, sizeof regs, "%d", e->regs);
+            snprintf(spills, sizeof spills, "%d", e->spill_stores + e->spill_loads);
+        }
+        printf("%-8s %5s %6s %8zu  %s\n", k->arch, regs, spills, k->cubin.size ? k->cubin.size : k->ptx.size,
+               i ? e->symbol : item->name);
+    }
+    return 0;
+}
+
+static int verify_item(void *user, const qn_cache_item *item)
+{
+    tally *t = user;
+    t->n++;
+    t->bytes += item->bytes;
+    if (item->damaged) {
+        t->n_damaged++;
+        printf("damaged: %s\n", item->why.text);
+    }
+    return 0;
+}
+
+static int clear_item(void *user, const qn_cache_item *item)
+{
+    tally *t = user;
+    qn_err err;
+    if (qn_cache_drop(t->cache, item->name, &err) != 0) {
+        t->n_failed++;
+        qn_cli_error("%s", err.text);
+        return 0;
+    }
+    t->n++;
+    t->bytes += item->bytes;
+    return 0;
+}
+
+static int list(tally *t)
+{
+    printf("%-8s %5s %6s %8s  %s\n", "arch", "regs", "spills", "bytes", "entry");
+    qn_err err;
+    if (qn_cache_each(t->cache, list_item, t, &err) < 0) {
+        return qn_cli_error("%s", err.text);
+    }
+    printf("%d entries, %.1f MiB in %s\n", t->n, (double)t->bytes / 1048576, qn_cache_dir(t->cache));
+    return QN_EXIT_OK;
+}
+
+static int verify(tally *t)
+{
+    qn_err err;
+    if (qn_cache_each(t->cache, verify_item, t, &err) < 0) {
+        return qn_cli_error("%s", err.text);
+    }
+    printf("%d entries, %d damaged in %s\n", t->n, t->n_damaged, qn_cache_dir(t->cache));
+    return t->n_damaged ? QN_EXIT_ERROR : QN_EXIT_OK;
+}
+
+static int clear(tally *t)
+{
+    qn_err err;
+    if (qn_cache_each(t->cache, clear_item, t, &err) < 0) {
+        return qn_cli_error("%s", err.text);
+    }
+    printf("%d entries, %.1f MiB removed from %s\n", t->n, (double)t->bytes / 1048576,
+           qn_cache_dir(t->cache));
+    return t->n_failed ? QN_EXIT_ERROR : QN_EXIT_OK;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(tally *t);
+} actions[] = {{"list", list}, {"verify", verify}, {"clear", clear}};
+
+static int run_action(const char *name, const cache_args *a)
+{
+    char dir[QN_PATH_MAX];
+    const char *why;
+    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
+        if (strcmp(actions[i].name, name) != 0) {
+            continue;
+        }
+        if (!qn_cache_place(dir, sizeof dir, a->dir, &why)) {
+            return qn_cli_error("there is no kernel cache on disk (%s)", why);
+        }
+        tally t = {.cache = qn_cache_open(dir)};
+        int rc = t.cache ? actions[i].run(&t) : qn_cli_error("out of memory");
+        qn_cache_close(t.cache);
+        return rc;
+    }
+    return qn_cli_usage_error("cache", "unknown action '%s' (list, verify, clear)", name);
+}
+
+int qn_cmd_cache(int argc, char **argv)
+{
+    cache_args a = {0};
+    const qn_opt_group groups[] = {{"Cache", cache_opts, &a}, qn_common_group};
+    const qn_usage usage = {
+        "cache",
+        "list|verify|clear [--cache DIR]",
+        "list shows the compiled kernels, verify checks every one against its hashes (exit status 1 "
+        "where one is damaged; a run repairs it), clear removes them.",
+        groups,
+        sizeof groups / sizeof *groups,
+        1};
+    const char *positional[1];
+    int rc = qn_opts_parse(&usage, argc, argv, positional);
+    if (rc >= 0) {
+        return rc;
+    }
+    return positional[0] ? run_action(positional[0], &a)
+                         : qn_cli_usage_error("cache", "list, verify or clear?");
+}

@@ -1,0 +1,166 @@
+// rooms: room_codegen
+// Steps as source text, and what is read of a compiler's output. No NVRTC.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codegen/compile.h"
+#include "codegen/source.h"
+
+static void constants_are_written_as_they_are(void **state)
+{
+    (void)state;
+    qn_source s;
+    qn_err err;
+    qn_spec spec = {0};
+    spec.linear = (qn_spec_linear){.n_in = 4096,
+                                   .n_out = 6144,
+                                   .n_seg = 3,
+                                   .seg_out = {4096, 1024, 1024},
+                                   .seg_dtype = {12, 12, 14},
+                                   .seg_bias = {1, 0, 1},
+                                   .residual = 1,
+                                   .out_scale = 1.0f,
+                                   .softcap = 0.1f,
+                                   .xielu = {-2.5e-8f, 3.0e20f, 0.0f, 1.0f}};
+    const qn_source_const consts[] = {{"warps", 4, true}, {"outputs", 0, false}};
+    assert_int_equal(qn_source_generate(&s, &qn_ops[QN_OP_LINEAR], &spec, 80, consts, 2, &err), 0);
+    static const char *const wanted[] = {
+        "namespace spec {\n",
+        "constexpr int n_in = 4096;\n",
+        "constexpr int seg_out[3] = {4096, 1024, 1024};\n",
+        "constexpr int seg_dtype[3] = {12, 12, 14}; // q4_K q4_K q6_K\n",
+        "constexpr int seg_bias[3] = {1, 0, 1};\n",
+        "constexpr int act = 0; // none\n",
+        "constexpr float out_scale = 1.0f;\n",
+        "constexpr float softcap = 0.100000001f;\n",
+        "constexpr float xielu[4] = {-2.49999998e-08f, 3.00000006e+20f, 0.0f, 1.0f};\n",
+        "constexpr int warps = 4;\n",
+        "constexpr int outputs = 0;\n",
+        "constexpr int variant = 80;\n",
+        "#include \"linear.cu\"\n",
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        if (!strstr(s.text, wanted[i])) {
+            fail_msg("missing: %s in\n%s", wanted[i], s.text);
+        }
+    }
+    char define[220];
+    snprintf(define, sizeof define, "#define QN_KERNEL %s\n", s.symbol);
+    assert_non_null(strstr(s.text, define));
+    assert_memory_equal(s.symbol, "linear_n_in4096_n_out6144", 25);
+    assert_non_null(strstr(s.symbol, "q4_K_q4_K_q6_K"));
+    qn_source_free(&s);
+}
+
+// Every row of the op table, with every field set: a symbol that is an identifier and fits, and the same text twice.
+static void every_op_has_a_source(void **state)
+{
+    (void)state;
+    for (int op = 0; op < QN_OP_COUNT; op++) {
+        for (int fill = 0; fill < 3; fill++) {
+            qn_spec spec = {0};
+            qn_source a, b;
+            qn_err err;
+            for (int f = 0; f < qn_ops[op].n_field; f++) {
+                const qn_field *field = &qn_ops[op].fields[f];
+                for (int i = 0; i < field->count; i++) {
+                    int32_t v = field->kind == QN_FIELD_INT ? fill * 1000000007 : fill > 0;
+                    float x = (float)fill * 1.5f;
+                    memcpy((char *)&spec + field->offset + 4 * i, field->kind == QN_FIELD_FLOAT ? (void *)&x : &v, 4);
+                }
+            }
+            assert_int_equal(qn_source_generate(&a, &qn_ops[op], &spec, 75, NULL, 0, &err), 0);
+            assert_int_equal(qn_source_generate(&b, &qn_ops[op], &spec, 75, NULL, 0, &err), 0);
+            assert_string_equal(a.text, b.text);
+            size_t n = strlen(a.symbol);
+            assert_in_range(n, 4, sizeof a.symbol - 1);
+            assert_int_equal(strspn(a.symbol, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"), n);
+            assert_memory_equal(a.symbol, qn_ops[op].name, strlen(qn_ops[op].name));
+            qn_source_free(&a);
+            qn_source_free(&b);
+        }
+    }
+}
+
+static void what_cannot_be_written_is_an_error(void **state)
+{
+    (void)state;
+    qn_source s;
+    qn_err err;
+    qn_spec spec = {.norm = {.n = 64, .groups = 1, .kind = 1, .eps = NAN, .out_scale = 1.0f}};
+    assert_int_equal(qn_source_generate(&s, &qn_ops[QN_OP_NORM], &spec, 80, NULL, 0, &err), -1);
+    assert_non_null(strstr(err.text, "norm: eps"));
+    spec.norm.eps = 1e-6f;
+    spec.norm.kind = 77;
+    assert_int_equal(qn_source_generate(&s, &qn_ops[QN_OP_NORM], &spec, 80, NULL, 0, &err), -1);
+    assert_non_null(strstr(err.text, "77"));
+    assert_null(s.text);
+}
+
+static void entries_are_read_of_ptx_and_log(void **state)
+{
+    (void)state;
+    static const char ptx[] = ".visible .entry first(\n.param .u64 p\n)\n.maxntid 256, 1, 1\n{\nret;\n}\n"
+                              ".visible .entry second_one(\n)\n{\nret;\n}\n.entry third()\n.maxntid 16, 4, 1\n{\n}\n";
+    static const char log[] =
+        "x.cu(1): warning: 17 bytes of nothing\n"
+        "ptxas info    : 24 bytes gmem\n"
+        "ptxas info    : Compiling entry function 'second_one' for 'sm_80'\n"
+        "ptxas info    : Function properties for second_one\n"
+        "    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n"
+        "ptxas info    : Function properties for helper\n"
+        "    96 bytes stack frame, 99 bytes spill stores, 99 bytes spill loads\n"
+        "ptxas info    : Used 255 registers, used 1 barriers, 4096 bytes smem, 400 bytes cmem[0]\n"
+        "ptxas info    : Compiling entry function 'first' for 'sm_80'\n"
+        "ptxas info    : Function properties for first\n"
+        "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+        "ptxas info    : Used 12 registers, 368 bytes cmem[0]\n";
+    qn_kernel k = {0};
+    qn_err err;
+    assert_int_equal(qn_compile_entries(ptx, log, &k, &err), 0);
+    assert_int_equal(k.n_entry, 3);
+    const qn_kernel_entry *e = qn_kernel_find(&k, "first");
+    assert_non_null(e);
+    assert_int_equal(e->threads, 256);
+    assert_int_equal(e->regs, 12);
+    assert_int_equal(e->smem_static + e->stack + e->spill_stores + e->spill_loads, 0);
+    e = qn_kernel_find(&k, "second_one");
+    assert_non_null(e);
+    assert_int_equal(e->threads, -1);
+    assert_int_equal(e->regs, 255);
+    assert_int_equal(e->smem_static, 4096);
+    assert_int_equal(e->stack, 16);
+    assert_int_equal(e->spill_stores, 8);
+    assert_int_equal(e->spill_loads, 12);
+    e = qn_kernel_find(&k, "third");
+    assert_non_null(e);
+    assert_int_equal(e->threads, 64);
+    assert_int_equal(e->regs, -1); // not in the log
+    assert_int_equal(qn_compile_entries(".version 8.0\n", NULL, &k, &err), -1);
+    assert_non_null(strstr(err.text, "no kernel function"));
+    char many[2000] = "";
+    for (int i = 0; i < QN_KERNEL_ENTRIES + 1; i++) {
+        strcat(many, ".entry f(\n)\n{\n}\n");
+    }
+    assert_int_equal(qn_compile_entries(many, NULL, &k, &err), -1);
+    char longest[QN_SYMBOL_MAX + 32] = ".entry ";
+    memset(longest + 7, 'a', QN_SYMBOL_MAX);
+    assert_int_equal(qn_compile_entries(longest, NULL, &k, &err), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(constants_are_written_as_they_are),
+        cmocka_unit_test(every_op_has_a_source),
+        cmocka_unit_test(what_cannot_be_written_is_an_error),
+        cmocka_unit_test(entries_are_read_of_ptx_and_log),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
