@@ -272,7 +272,8 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(const struct dirent *const *)a)->d_name, (*(const struct dirent *const *)b)->d_name);
 }
 
-/* <op>-<specialisation>-<16 hexadecimal digits>: other names in the folder are none of the cache's business. */
+/* <op>-<specialisation>-<16 hexadecimal digits>: other names in the folder are none of the cache's business.
+ */
 static int looks_like_entry(const struct dirent *e)
 {
     size_t n = strlen(e->d_name);

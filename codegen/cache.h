@@ -80,8 +80,8 @@ typedef struct qn_cache_item {
     size_t bytes;     /* of its files */
 } qn_cache_item;
 
-/* fn for every entry (by the look of its name), names ascending, until it returns non-zero, which is returned. A directory that does
- * not exist is empty. -1: the directory cannot be read. */
+/* fn for every entry (by the look of its name), names ascending, until it returns non-zero, which is
+ * returned. A directory that does not exist is empty. -1: the directory cannot be read. */
 int qn_cache_each(const qn_cache *c, int (*fn)(void *user, const qn_cache_item *item), void *user,
                   qn_err *err);
 

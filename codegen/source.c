@@ -132,8 +132,10 @@ static void append_field(qn_source *s, const qn_spec *spec, const qn_field *fiel
             if (name) {
                 append(s, name, 0, false);
             }
+        } else if (v != 0 && field->kind == QN_FIELD_BOOL) {
+            append(s, field->name, i, field->count > 1);
         } else if (v != 0) {
-            append(s, field->name, v, field->kind == QN_FIELD_INT);
+            append(s, i ? "" : field->name, v, true);
         }
     }
 }

@@ -2,8 +2,9 @@
 # test.sh [CTEST_OPTION...]
 #
 # All tests, from a fresh checkout on Debian 12 or Ubuntu 22.04 and later: installs what is missing (apt, as root or
-# through sudo), fetches both real models into models/, builds with sanitizers (build-asan/) and runs the tests that
-# read untrusted input there, builds as for use (build-test/) and runs every test. Exit status 0: all passed.
+# through sudo), fetches both real models into models/ and NVRTC into .venv/ (where the machine has none), builds with
+# sanitizers (build-asan/) and runs the tests that read untrusted input there, builds as for use (build-test/) and runs
+# every test. Exit status 0: all passed.
 # Options go to the last ctest, for instance -R golden or -LE real.
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -26,6 +27,7 @@ install_packages
 rm -f "$apt_log"
 
 "$top/scripts/fetch-models.sh" all "$top/models" || die "the models could not be fetched"
+"$top/scripts/fetch-nvrtc.sh" || die "NVRTC, which compiles the kernels in the tests, could not be fetched"
 
 rc=0
 build build-asan -DQUERN_SANITIZE=ON -DQUERN_TESTS=ON -DQUERN_WERROR=ON

@@ -68,7 +68,7 @@ static void compile(qn_jit *jit, const qn_jit_program *p, int n, const qn_kernel
 }
 
 enum { SMALL = 6 };
-static char small_source[SMALL][300], small_symbol[SMALL][16];
+static char small_source[SMALL][300], small_symbol[SMALL][24];
 static qn_jit_program small[SMALL];
 
 static void make_small(void)

@@ -30,7 +30,7 @@ static void count_warning(void *user, int level, const char *line)
 // stderr. Warnings go to stderr.
 static int run_jit(const char *dir)
 {
-    static char source[PROGRAMS][200], symbol[PROGRAMS][16];
+    static char source[PROGRAMS][200], symbol[PROGRAMS][24];
     static qn_nvrtc nvrtc;
     qn_jit_program p[PROGRAMS];
     const qn_kernel *k[PROGRAMS];
