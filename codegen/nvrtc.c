@@ -108,6 +108,7 @@ int qn_nvrtc_load(qn_nvrtc *out, int driver_major, qn_err *err)
             rc = qn_dynlib_open(&out->lib, &dirs, names, accept_nvrtc, &w, err);
         }
         if (rc != 0) {
+            *out = (qn_nvrtc){0}; /* what a refused library left */
             qn_fail_prefix(
                 err, "NVRTC, CUDA's run-time compiler, is missing (remedy: pip install nvidia-cuda-nvrtc, or "
                      "install a CUDA toolkit 12 or 13 and set CUDA_PATH)");

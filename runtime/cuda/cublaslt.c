@@ -42,6 +42,7 @@ int qn_cublaslt_load(qn_cublaslt *out, int driver_major, qn_err *err)
     if (rc == 0) {
         rc = qn_dynlib_open(&out->lib, &dirs, driver_major == 12 ? all + 1 : all, accept_lt, out, err);
         if (rc != 0) {
+            *out = (qn_cublaslt){0}; /* what a refused library left */
             qn_fail_prefix(
                 err, "cuBLASLt is missing (remedy: pip install nvidia-cublas, or nvidia-cublas-cu12 for a "
                      "driver of CUDA 12)");

@@ -102,6 +102,7 @@ int qn_cuda_load(qn_cuda *out, qn_err *err)
         rc ? qn_fail(err, "out of memory") : qn_dynlib_open(&out->lib, &dirs, names, accept_driver, out, err);
     qn_dirs_free(&dirs);
     if (rc != 0) {
+        *out = (qn_cuda){0}; /* what a refused library left */
         return qn_fail_prefix(
             err, "no CUDA driver (remedy: install NVIDIA's driver; in a container, start it with "
                  "--gpus all or the like)");

@@ -1,7 +1,7 @@
 # libquern, shared and static, with no symbol visible but those of quern.h; and what `cmake --install` puts where.
 include(GNUInstallDirs)
 
-set(library_rooms room_base room_model room_text room_codegen room_cpu room_engine quern_embedded)
+set(library_rooms room_base room_model room_text room_codegen room_cpu room_cuda room_engine quern_embedded)
 set_target_properties(${library_rooms} PROPERTIES C_VISIBILITY_PRESET hidden)
 set(library_objects "")
 foreach(room IN LISTS library_rooms)
@@ -13,7 +13,8 @@ endforeach()
 set(quern_libraries quern_static)
 if(NOT QUERN_STATIC_DEPS)
   add_library(quern_shared SHARED ${library_objects})
-  target_link_libraries(quern_shared PRIVATE quern_flags quern_yaml quern_pcre2 quern_xxhash Threads::Threads m)
+  target_link_libraries(quern_shared PRIVATE quern_flags quern_yaml quern_pcre2 quern_xxhash Threads::Threads m
+                        ${CMAKE_DL_LIBS})
   set_target_properties(quern_shared PROPERTIES OUTPUT_NAME quern VERSION ${PROJECT_VERSION} SOVERSION 0
                                                 LINKER_LANGUAGE C)
   list(APPEND quern_libraries quern_shared)
