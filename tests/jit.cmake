@@ -19,3 +19,8 @@ set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME cuda SOVERSION 1 VERSION 
 add_dependencies(test_driver fake_cuda)
 set_tests_properties(test_driver PROPERTIES
                      ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_CURRENT_BINARY_DIR}/fake_cuda")
+if(QUERN_NVRTC_TESTS)
+  add_test(NAME cli-cache-doctor COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/cache_case.sh $<TARGET_FILE:quern>
+           $<TARGET_FILE:test_jit_faults> ${CMAKE_CURRENT_BINARY_DIR}/fake_cuda)
+  set_tests_properties(cli-cache-doctor PROPERTIES LABELS cli TIMEOUT 120)
+endif()
