@@ -63,7 +63,7 @@ typedef struct qn_words {
     size_t n;
 } qn_words;
 
-/* len is at most 2^30. Never loses text: where the regex engine gives up, it is an error. */
+/* len is at most 2^28. Never loses text: where the regex engine gives up, it is an error. */
 int qn_pre_split(const qn_pre *p, const char *text, size_t len, qn_words *out, qn_err *err);
 void qn_words_free(qn_words *w);
 

@@ -40,7 +40,7 @@ const char *qn_tokenizer_warning(const qn_tokenizer *t, size_t i);
 
 /* Ids of `len` bytes of text, malloc'ed (non-NULL even if *n is 0). add_special: the tokens that the model
  * wants at the beginning and end are added. parse_special: the text of a control token in `text` becomes that
- * token; user-defined tokens are always recognised. len is at most 2^30. */
+ * token; user-defined tokens are always recognised. len is at most 2^28. */
 int qn_tokenize(const qn_tokenizer *t, const char *text, size_t len, bool add_special, bool parse_special,
                 int32_t **ids, size_t *n, qn_err *err);
 

@@ -1,0 +1,702 @@
+// rooms: room_text
+/* What a file's metadata decides: kinds that are refused, pre-tokenizer names (B09), special tokens (B10),
+ * the SentencePiece space (B11), end-of-generation tokens (B32), tables that do not fit together. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/unit/gguf_writer.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
+
+enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER = 4, UNUSED = 5, BYTE = 6 };
+
+typedef struct extra {
+    const char *text;
+    int type;
+} extra;
+
+/* The file under construction: a byte-level vocabulary of 256 bytes (byte b is token b) and what is added. */
+typedef struct file {
+    gw w;
+    char byte_text[256][4];
+    const char *text[400];
+    int64_t type[400];
+    float score[400];
+    uint64_t n;
+} file;
+
+static void add(file *f, const char *text, int type)
+{
+    f->text[f->n] = text;
+    f->type[f->n] = type;
+    f->score[f->n] = -(float)f->n;
+    f->n++;
+}
+
+static file begin(const char *model)
+{
+    file f = {.w = gw_new()};
+    gw_str(&f.w, "general.architecture", "llama");
+    gw_str(&f.w, "tokenizer.ggml.model", model);
+    return f;
+}
+
+/* GPT-2's spelling of the bytes. */
+static void add_bytes(file *f)
+{
+    int n = 0;
+    for (int b = 0; b < 256; b++) {
+        bool printable = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+        unsigned char *s = (unsigned char *)f->byte_text[b];
+        s[qn_utf8_put(printable ? (uint32_t)b : 256 + (uint32_t)n++, s)] = 0;
+        add(f, (char *)s, NORMAL);
+    }
+}
+
+static void add_extra(file *f, const extra *e, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        add(f, e[i].text, e[i].type);
+    }
+}
+
+/* Writes the tables and makes the tokenizer; the file is freed. */
+static int finish(file *f, const qn_tok_opts *opts, qn_tokenizer **t, qn_err *err)
+{
+    if (f->n) {
+        gw_strs(&f->w, "tokenizer.ggml.tokens", f->n, f->text);
+        gw_ints(&f->w, "tokenizer.ggml.token_type", QN_KV_I32, f->n, f->type);
+        gw_f32s(&f->w, "tokenizer.ggml.scores", f->n, f->score);
+    }
+    size_t size;
+    void *bytes = gw_bytes(&f->w, &size);
+    qn_gguf *g;
+    assert_int_equal(qn_gguf_open_memory(&g, bytes, size, "t.gguf", err), 0);
+    *t = (qn_tokenizer *)1;
+    int rc = qn_tokenizer_new(t, g, opts, err);
+    assert_true(rc == 0 ? *t != NULL : *t == NULL);
+    qn_gguf_close(g);
+    gw_free(&f->w);
+    free(bytes);
+    return rc;
+}
+
+static qn_tokenizer *made(file *f, const qn_tok_opts *opts)
+{
+    qn_tokenizer *t;
+    qn_err err;
+    if (finish(f, opts, &t, &err)) {
+        fail_msg("%s", err.text);
+    }
+    return t;
+}
+
+static void refused(file *f, const char *what)
+{
+    qn_tokenizer *t;
+    qn_err err = {""};
+    assert_int_equal(finish(f, NULL, &t, &err), -1);
+    if (!strstr(err.text, what)) {
+        fail_msg("\"%s\" does not say \"%s\"", err.text, what);
+    }
+}
+
+/* Ids as text, "1 2 3". */
+static void gives(const qn_tokenizer *t, const char *text, bool add_special, bool parse_special,
+                  const char *want)
+{
+    int32_t *ids;
+    size_t n;
+    qn_err err;
+    char got[4096] = "";
+    assert_int_equal(qn_tokenize(t, text, strlen(text), add_special, parse_special, &ids, &n, &err), 0);
+    for (size_t i = 0; i < n; i++) {
+        sprintf(got + strlen(got), "%s%d", i ? " " : "", ids[i]);
+    }
+    assert_string_equal(got, want);
+    free(ids);
+}
+
+static void detok(const qn_tokenizer *t, const int32_t *ids, size_t n, unsigned flags, const char *want)
+{
+    char *text;
+    size_t len;
+    qn_err err;
+    assert_int_equal(qn_detokenize(t, ids, n, flags, &text, &len, &err), 0);
+    assert_string_equal(text, want);
+    assert_int_equal(len, strlen(want));
+    free(text);
+}
+
+static file bpe(const char *pre)
+{
+    static const char *const merges[] = {"h e", "l l", "he ll", "hell o", "\xc4\xa0 w"};
+    file f = begin("gpt2");
+    if (pre) {
+        gw_str(&f.w, "tokenizer.ggml.pre", pre);
+    }
+    gw_strs(&f.w, "tokenizer.ggml.merges", 5, merges);
+    add_bytes(&f);
+    add_extra(
+        &f,
+        (extra[]){{"he", NORMAL}, {"ll", NORMAL}, {"hell", NORMAL}, {"hello", NORMAL}, {"\xc4\xa0w", NORMAL}},
+        5);
+    return f;
+}
+
+static void kinds(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"bert", "t5", "rwkv", "plamo2"};
+    for (size_t i = 0; i < 4; i++) {
+        file f = begin(bad[i]);
+        char want[64];
+        snprintf(want, sizeof want, "t.gguf: tokenizers of kind \"%s\"", bad[i]);
+        refused(&f, want);
+    }
+    file f = begin("no_vocab");
+    refused(&f, "t.gguf: no tokenizer in this file (tokenizer.ggml.model = \"no_vocab\")");
+    f = begin("sorcery");
+    refused(&f, "tokenizer.ggml.model = \"sorcery\" is not a known kind of tokenizer (supported: gpt2, "
+                "gemma4, llama)");
+    f = (file){.w = gw_new()};
+    gw_str(&f.w, "general.architecture", "llama");
+    refused(&f, "no tokenizer in this file (tokenizer.ggml.model is missing)");
+    f = (file){.w = gw_new()};
+    gw_u32(&f.w, "tokenizer.ggml.model", 3);
+    refused(&f, "tokenizer.ggml.model is u32, not a string");
+}
+
+static void plain_bpe(void **state)
+{
+    (void)state;
+    file f = bpe("gpt-2");
+    qn_tokenizer *t = made(&f, NULL);
+    assert_int_equal(qn_tokenizer_n_vocab(t), 261);
+    assert_string_equal(qn_tokenizer_pre(t), "gpt-2");
+    assert_string_equal(qn_tokenizer_model(t), "gpt2");
+    gives(t, "hello w", true, true, "259 260");
+    gives(t, "hellw", true, true, "258 119");
+    gives(t, "", true, true, "");
+    gives(t, "\xff", true, true, "239 191 189"); /* malformed: U+FFFD */
+    detok(t, (int32_t[]){259, 260, 33}, 3, 0, "hello w!");
+    size_t len;
+    assert_string_equal(qn_token_text(t, 260, &len), "\xc4\xa0w");
+    assert_int_equal(qn_token_find(t, "hello", 5), 259);
+    assert_int_equal(qn_token_find(t, "nope", 4), -1);
+    assert_null(qn_token_text(t, 261, &len));
+    assert_null(qn_token_text(t, -1, &len));
+    (void)qn_token_piece(t, 261, true, &len);
+    assert_int_equal(len, 0);
+    char *text;
+    qn_err err;
+    assert_int_equal(qn_detokenize(t, (int32_t[]){261}, 1, 0, &text, &len, &err), -1);
+    assert_string_equal(err.text, "token id 261 is outside the vocabulary of 261 tokens");
+    assert_int_equal(qn_tokenizer_n_warnings(t), 0);
+    qn_tokenizer_free(t);
+}
+
+static void pre_names(void **state)
+{
+    (void)state;
+    file f = bpe("qwen3x");
+    refused(&f,
+            "t.gguf: tokenizer.ggml.pre: pre-tokenizer \"qwen3x\" is not known (did you mean \"qwen35\"?)");
+    f = bpe("sorcery");
+    refused(&f, "pre-tokenizer \"sorcery\" is not known; ");
+
+    f = bpe(NULL);
+    qn_tokenizer *t = made(&f, NULL);
+    assert_string_equal(qn_tokenizer_pre(t), "default");
+    assert_int_equal(qn_tokenizer_n_warnings(t), 1);
+    assert_non_null(strstr(qn_tokenizer_warning(t, 0), "tokenizer.ggml.pre is missing; \"default\" is used"));
+    qn_tokenizer_free(t);
+
+    f = bpe(NULL);
+    add_extra(
+        &f,
+        (extra[]){{"<|begin_of_text|>", CONTROL}, {"<|start_header_id|>", CONTROL}, {"<|eot_id|>", CONTROL}},
+        3);
+    gw_u32(&f.w, "tokenizer.ggml.bos_token_id", 261);
+    t = made(&f, NULL);
+    assert_string_equal(qn_tokenizer_pre(t), "llama-bpe");
+    assert_non_null(
+        strstr(qn_tokenizer_warning(t, 0), "\"llama-bpe\" is used, which the vocabulary looks like"));
+    assert_true(qn_tokenizer_add_bos(t));
+    gives(t, "1234", true, true, "261 49 50 51 52");
+    qn_tokenizer_free(t);
+
+    f = bpe("falcon");
+    qn_tok_opts opts = {.pre = "gpt-2"};
+    t = made(&f, &opts);
+    assert_string_equal(qn_tokenizer_pre(t), "gpt-2");
+    qn_tokenizer_free(t);
+}
+
+/* Ends of words differ by pre-tokenizer: seen by which merges are possible. */
+static void words_differ(void **state)
+{
+    (void)state;
+    static const char *const merges[] = {"1 2", "12 3", "123 4", "! \xc4\x8a", "3 4"};
+    static const struct {
+        const char *pre, *want;
+    } rows[] = {
+        {"gpt-2", "258 32 33 10"},        {"qwen2", "49 50 51 52 32 259"},
+        {"chatglm-bpe", "257 52 32 259"}, {"starcoder", "49 50 51 52 32 33 10"},
+        {"falcon", "257 52 32 33 10"},    {"tiny_aya", "49 50 260 32 259"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        file f = begin("gpt2");
+        gw_str(&f.w, "tokenizer.ggml.pre", rows[i].pre);
+        gw_strs(&f.w, "tokenizer.ggml.merges", 5, merges);
+        add_bytes(&f);
+        add_extra(
+            &f,
+            (extra[]){
+                {"12", NORMAL}, {"123", NORMAL}, {"1234", NORMAL}, {"!\xc4\x8a", NORMAL}, {"34", NORMAL}},
+            5);
+        qn_tokenizer *t = made(&f, NULL);
+        gives(t, "1234 !\n", false, false, rows[i].want);
+        qn_tokenizer_free(t);
+    }
+}
+
+static void specials(void **state)
+{
+    (void)state;
+    file f = bpe("gpt-2");
+    add_extra(
+        &f,
+        (extra[]){
+            {"<|im_end|>", CONTROL}, {"<tag>", USER}, {"<tag>>", USER}, {"<odd>", UNKNOWN}, {"  ", USER}},
+        5);
+    qn_tokenizer *t = made(&f, NULL);
+    gives(t, "a<|im_end|>b", false, true, "97 261 98");
+    gives(t, "a<|im_end|>b", false, false, "97 60 124 105 109 95 101 110 100 124 62 98");
+    gives(t, "<tag>", false, false, "262");  /* user-defined: whatever parse_special says */
+    gives(t, "<tag>>", false, false, "263"); /* the longest wins */
+    gives(t, "<tag>><tag>", false, true, "263 262");
+    gives(t, "<odd>", false, true, "264");
+    gives(t, "<odd>", false, false, "60 111 100 100 62");
+    gives(t, "a   b", false, false, "97 265 32 98"); /* from the left */
+    size_t len;
+    (void)qn_token_piece(t, 261, false, &len);
+    assert_int_equal(len, 0);
+    (void)qn_token_piece(t, 261, true, &len);
+    assert_int_equal(len, 10);
+    (void)qn_token_piece(t, 262, false, &len);
+    assert_int_equal(len, 5);
+    detok(t, (int32_t[]){97, 261, 262}, 3, 0, "a<tag>");
+    detok(t, (int32_t[]){97, 261, 262}, 3, QN_DETOK_SPECIAL, "a<|im_end|><tag>");
+    assert_int_equal(qn_token_get_attr(t, 261), QN_TOKEN_CONTROL);
+    assert_int_equal(qn_token_get_attr(t, 262), QN_TOKEN_USER_DEFINED);
+    assert_int_equal(qn_token_get_attr(t, 999), QN_TOKEN_UNDEFINED);
+    assert_string_equal(qn_token_attr_name(QN_TOKEN_USER_DEFINED), "user-defined");
+    qn_tokenizer_free(t);
+}
+
+static void around_text(void **state)
+{
+    (void)state;
+    file f = bpe("gpt-2");
+    gw_u32(&f.w, "tokenizer.ggml.bos_token_id", 1);
+    gw_u32(&f.w, "tokenizer.ggml.eos_token_id", 2);
+    gw_bool(&f.w, "tokenizer.ggml.add_bos_token", true);
+    gw_bool(&f.w, "tokenizer.ggml.add_eos_token", true);
+    qn_tokenizer *t = made(&f, NULL);
+    gives(t, "he", true, true, "1 256 2");
+    gives(t, "he", false, true, "256");
+    gives(t, "", true, true, "1 2");
+    qn_tokenizer_free(t);
+
+    f = bpe("llama-bpe"); /* wants BOS, but the file has none */
+    refused(&f, "tokenizer.ggml.bos_token_id is missing");
+    f = bpe("gpt-2");
+    gw_bool(&f.w, "tokenizer.ggml.add_eos_token", true);
+    refused(&f, "tokenizer.ggml.add_eos_token is true, but tokenizer.ggml.eos_token_id is missing");
+    f = bpe("gpt-2");
+    gw_u32(&f.w, "tokenizer.ggml.add_bos_token", 7);
+    gw_str(&f.w, "tokenizer.ggml.bos_token_id", "x");
+    refused(&f, "tokenizer.ggml.bos_token_id is not a token id");
+    f = bpe("gpt-2");
+    gw_u32(&f.w, "tokenizer.ggml.bos_token_id", 5000);
+    t = made(&f, NULL);
+    assert_int_equal(qn_tokenizer_role(t, QN_ROLE_BOS), -1);
+    assert_non_null(strstr(qn_tokenizer_warning(t, 0), "bos_token_id = 5000 is outside the vocabulary"));
+    qn_tokenizer_free(t);
+}
+
+static void ends(const qn_tokenizer *t, const char *want)
+{
+    size_t n;
+    const int32_t *id = qn_tokenizer_eog(t, &n);
+    char got[256] = "";
+    for (size_t i = 0; i < n; i++) {
+        sprintf(got + strlen(got), "%s%d", i ? " " : "", id[i]);
+        assert_true(qn_tokenizer_is_eog(t, id[i]));
+    }
+    assert_string_equal(got, want);
+    assert_false(qn_tokenizer_is_eog(t, -1));
+}
+
+static void end_of_generation(void **state)
+{
+    (void)state;
+    file f = bpe("gpt-2");
+    add_extra(&f,
+              (extra[]){{"<|end_of_text|>", CONTROL},
+                        {"<|eot_id|>", NORMAL},
+                        {"<|eom_id|>", CONTROL},
+                        {"<stop>", CONTROL}},
+              4);
+    gw_u32(&f.w, "tokenizer.ggml.eos_token_id", 264);
+    qn_tokenizer *t = made(&f, NULL);
+    ends(t, "261 262 263 264");
+    assert_int_equal(qn_tokenizer_role(t, QN_ROLE_EOS), 264);
+    assert_int_equal(qn_tokenizer_role(t, QN_ROLE_EOT), 262);
+    assert_int_equal(qn_tokenizer_role(t, QN_ROLE_EOM), 263);
+    assert_int_equal(qn_token_get_attr(t, 262), QN_TOKEN_CONTROL); /* by its name, whatever the file says */
+    gives(t, "<|eot_id|>", false, false, "60 124 101 111 116 95 105 100 124 62");
+    qn_tokenizer_free(t);
+
+    f = bpe("gpt-2");
+    add_extra(&f,
+              (extra[]){{"<|im_end|>", CONTROL},
+                        {"<|endoftext|>", CONTROL},
+                        {"<|fim_pad|>", CONTROL},
+                        {"<|file_sep|>", CONTROL}},
+              4);
+    gw_u32(&f.w, "tokenizer.ggml.eos_token_id", 261);
+    t = made(&f, NULL);
+    ends(t, "261 262 263 264");
+    qn_tokenizer_free(t);
+
+    f = bpe("gpt-2"); /* channels: <|end|> ends a message, not the answer */
+    add_extra(
+        &f,
+        (extra[]){
+            {"<|end|>", CONTROL}, {"<|return|>", CONTROL}, {"<|call|>", CONTROL}, {"<|channel|>", CONTROL}},
+        4);
+    t = made(&f, NULL);
+    ends(t, "262 263");
+    assert_int_equal(qn_token_get_attr(t, 261), QN_TOKEN_USER_DEFINED);
+    assert_int_equal(qn_token_get_attr(t, 264), QN_TOKEN_USER_DEFINED);
+    qn_tokenizer_free(t);
+
+    f = bpe("gpt-2");
+    qn_tok_opts opts = {.eog = (int32_t[]){7, 3}, .n_eog = 2};
+    t = made(&f, &opts);
+    ends(t, "3 7");
+    qn_tokenizer_free(t);
+    f = bpe("gpt-2");
+    opts.n_eog = 0; /* nothing ends */
+    t = made(&f, &opts);
+    ends(t, "");
+    qn_tokenizer_free(t);
+    f = bpe("gpt-2");
+    opts = (qn_tok_opts){.eog = (int32_t[]){1000}, .n_eog = 1};
+    qn_err err;
+    assert_int_equal(finish(&f, &opts, &t, &err), -1);
+    assert_string_equal(err.text, "end token 1000 is outside the vocabulary of 261 tokens");
+}
+
+static file spm(void)
+{
+    static const extra rows[] = {
+        {"<unk>", UNKNOWN},
+        {"<s>", CONTROL},
+        {"</s>", CONTROL},
+        {"\xe2\x96\x81", NORMAL},
+        {"a", NORMAL},
+        {"b", NORMAL},
+        {"\xe2\x96\x81"
+         "a",
+         NORMAL},
+        {"ab", NORMAL},
+        {"<0x0A>", BYTE},
+        {"<0xC3>", BYTE},
+        {"[INST]", USER},
+        {"\xe2\x96\x81\xe2\x96\x81", NORMAL},
+    };
+    file f = begin("llama");
+    add_extra(&f, rows, sizeof rows / sizeof rows[0]);
+    return f;
+}
+
+static void sentence_piece(void **state)
+{
+    (void)state;
+    file f = spm();
+    qn_tokenizer *t = made(&f, NULL);
+    assert_true(qn_tokenizer_add_space_prefix(t));
+    assert_string_equal(qn_tokenizer_pre(t), "");
+    gives(t, "a", true, true, "1 6");
+    gives(t, " a", true, true, "1 3 6"); /* the better score joins first */
+    gives(t, "", true, true, "1");
+    gives(t, "ab", false, true, "6 5");
+    gives(t, "<s>a", false, true, "1 6");
+    gives(t, "[INST] a", false, true, "10 3 6");
+    gives(t, "a[INST]b", false, true, "6 10 3 5");
+    gives(t, "a\n", false, true, "6 8");
+    gives(t, "a\xc3\xa9", false, true, "6 9 0"); /* a byte without a token is unknown, not lost */
+    detok(t, (int32_t[]){1, 6, 5}, 3, 0, "ab");
+    detok(t, (int32_t[]){1, 6, 5}, 3, QN_DETOK_KEEP_PREFIX, " ab");
+    detok(t, (int32_t[]){6, 6, 8, 9}, 4, 0, "a a\n\xc3");
+    detok(t, (int32_t[]){4, 6}, 2, 0, "a a");
+    qn_tokenizer_free(t);
+
+    f = spm();
+    gw_bool(&f.w, "tokenizer.ggml.add_space_prefix", false);
+    gw_bool(&f.w, "tokenizer.ggml.add_bos_token", false);
+    t = made(&f, NULL);
+    gives(t, "a", true, true, "4");
+    gives(t, " a", true, true, "6");
+    detok(t, (int32_t[]){6}, 1, 0, " a");
+    qn_tokenizer_free(t);
+
+    f = spm();
+    gw_bool(&f.w, "tokenizer.ggml.remove_extra_whitespaces", true);
+    t = made(&f, NULL);
+    gives(t, "  a   a ", false, true, "6 6");
+    gives(t, "   ", false, true, "3");
+    qn_tokenizer_free(t);
+}
+
+static void strip_after(void **state)
+{
+    (void)state;
+    file f = spm();
+    gw_str(&f.w, "general.name", "Some Phi-3 mini");
+    qn_tokenizer *t = made(&f, NULL);
+    gives(t, "[INST]  \n a", false, true, "10 6");
+    gives(t, "<s> a", false, true, "1 3 6"); /* excepted by name */
+    qn_tokenizer_free(t);
+}
+
+static void raw_bpe(void **state)
+{
+    (void)state;
+    static const char *const merges[] = {"a b", "\xe2\x96\x81 a", "\n \n"};
+    static const extra rows[] = {
+        {"<bos>", CONTROL},
+        {"<eos>", CONTROL},
+        {"<unk>", UNKNOWN},
+        {"\xe2\x96\x81", NORMAL},
+        {"a", NORMAL},
+        {"b", NORMAL},
+        {"ab", NORMAL},
+        {"\xe2\x96\x81"
+         "a",
+         NORMAL},
+        {"\n", NORMAL},
+        {"\n\n", NORMAL},
+        {"\n\n\n", NORMAL},
+        {"<0xC3>", BYTE},
+        {"</s>", NORMAL},
+        {"<turn|>", CONTROL},
+        {"<|tool_response>", CONTROL},
+    };
+    file f = begin("gemma4");
+    gw_str(&f.w, "tokenizer.ggml.pre", "whatever");
+    gw_strs(&f.w, "tokenizer.ggml.merges", 3, merges);
+    gw_u32(&f.w, "tokenizer.ggml.bos_token_id", 0);
+    gw_u32(&f.w, "tokenizer.ggml.eos_token_id", 1);
+    gw_bool(&f.w, "tokenizer.ggml.add_bos_token", false);
+    add_extra(&f, rows, sizeof rows / sizeof rows[0]);
+    qn_tokenizer *t = made(&f, NULL);
+    assert_string_equal(qn_tokenizer_pre(t), "gemma4");
+    assert_true(qn_tokenizer_add_bos(t));
+    gives(t, "ab a", true, true, "0 6 7");
+    gives(t, "a", true, true, "0 4"); /* no space in front */
+    gives(t, "a\n\n\na", false, true, "4 10 4");
+    gives(t, "\n\n\n\n", false, true, "9 9"); /* no such token: merged */
+    gives(t, "\xc3\xa9", false, true, "11");  /* the other byte has no token */
+    ends(t, "1 13 14");
+    assert_int_equal(qn_token_get_attr(t, 12), QN_TOKEN_NORMAL);
+    detok(t, (int32_t[]){0, 7, 9, 11}, 4, 0, " a\n\n\xc3");
+    qn_tokenizer_free(t);
+}
+
+static void broken_tables(void **state)
+{
+    (void)state;
+    file f = begin("gpt2");
+    gw_str(&f.w, "tokenizer.ggml.pre", "gpt-2");
+    refused(&f, "t.gguf: tokenizer.ggml.tokens is missing");
+    f = begin("gpt2");
+    gw_str(&f.w, "tokenizer.ggml.pre", "gpt-2");
+    add(&f, "a", NORMAL);
+    refused(&f, "t.gguf: tokenizer.ggml.merges is missing");
+    f = begin("gpt2");
+    gw_str(&f.w, "tokenizer.ggml.pre", "gpt-2");
+    gw_u32(&f.w, "tokenizer.ggml.merges", 1);
+    add(&f, "a", NORMAL);
+    refused(&f, "tokenizer.ggml.merges is not an array of strings");
+    f = spm();
+    add(&f, "ab", NORMAL);
+    refused(&f, "tokenizer.ggml.tokens: \"ab\" is both token 7 and token 12");
+    f = begin("llama");
+    gw_strs(&f.w, "tokenizer.ggml.tokens", 2, (const char *const[]){"a", "b"});
+    gw_f32s(&f.w, "tokenizer.ggml.scores", 1, (float[]){0});
+    refused(&f, "tokenizer.ggml.scores has 1 entries, tokenizer.ggml.tokens has 2");
+    f = begin("llama");
+    gw_strs(&f.w, "tokenizer.ggml.tokens", 2, (const char *const[]){"a", "b"});
+    gw_f32s(&f.w, "tokenizer.ggml.scores", 2, (float[]){0, __builtin_nanf("")});
+    refused(&f, "tokenizer.ggml.scores[1] is not a number");
+    f = begin("llama");
+    gw_f32s(&f.w, "tokenizer.ggml.tokens", 1, (float[]){0});
+    refused(&f, "tokenizer.ggml.tokens[0] is not a string");
+    f = begin("llama");
+    gw_str(&f.w, "tokenizer.ggml.tokens", "a");
+    refused(&f, "tokenizer.ggml.tokens is str, not an array");
+    f = spm(); /* odd but fine: empty tokens, a type out of range, merges that make no sense */
+    add(&f, "", NORMAL);
+    add(&f, "", 77);
+    qn_tokenizer *t = made(&f, NULL);
+    size_t len;
+    assert_string_equal(qn_token_text(t, 13, &len), "[EMPTY_13]");
+    qn_tokenizer_free(t);
+    static const char *const merges[] = {"",    " ",   "a",         "a ",     " a",
+                                         "a b", "a b", "\xff \xff", "ab c d", "zz yy"};
+    f = begin("gpt2");
+    gw_str(&f.w, "tokenizer.ggml.pre", "gpt-2");
+    gw_strs(&f.w, "tokenizer.ggml.merges", 10, merges);
+    add_bytes(&f);
+    add(&f, "ab", NORMAL);
+    t = made(&f, NULL);
+    gives(t, "abc", false, false, "256 99");
+    qn_tokenizer_free(t);
+}
+
+static void missing_bytes(void **state)
+{
+    (void)state;
+    file f = begin("gpt2");
+    gw_str(&f.w, "tokenizer.ggml.pre", "gpt-2");
+    gw_strs(&f.w, "tokenizer.ggml.merges", 1, (const char *const[]){"a b"});
+    add(&f, "a", NORMAL);
+    add(&f, "b", NORMAL);
+    qn_tokenizer *t = made(&f, NULL);
+    assert_string_equal(qn_tokenizer_warning(t, 0),
+                        "the vocabulary has no token for 254 of the 256 bytes (0x00...)");
+    gives(t, "ab", false, false, "0 1"); /* a merge whose result is no token is spelt out */
+    gives(t, "a-b", false, false, "0 1");
+    qn_tokenizer_free(t);
+}
+
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *o = fopen(path, "w");
+    assert_non_null(o);
+    fputs(text, o);
+    fclose(o);
+}
+
+static const char vocabulary[] = "models: [{name: gpt2, algorithm: bpe}]\n";
+
+static void config_refused(const char *dir, const char *yaml, const char *where, const char *what)
+{
+    write_file(dir, "mine.yaml", yaml);
+    file f = bpe("mine");
+    qn_tok_opts opts = {.config_dir = dir};
+    qn_tokenizer *t;
+    qn_err err = {""};
+    assert_int_equal(finish(&f, &opts, &t, &err), -1);
+    char want[256];
+    snprintf(want, sizeof want, "%s/%s", dir, where);
+    if (!strstr(err.text, want) || !strstr(err.text, what)) {
+        fail_msg("\"%s\" is not \"%s ... %s\"", err.text, want, what);
+    }
+}
+
+static void config_dir(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/qn_tok_XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    qn_tok_opts opts = {.config_dir = dir};
+    qn_tokenizer *t;
+    qn_err err;
+    file f = bpe("mine");
+    assert_int_equal(finish(&f, &opts, &t, &err), -1);
+    assert_non_null(strstr(err.text, "no vocabulary.yaml there"));
+    write_file(dir, "vocabulary.yaml", vocabulary);
+    write_file(dir, "mine.yaml", "pre: [mine]\nsplit: ['\\p{L}', [x, 'l+|[^l]+']]\n");
+    write_file(dir, ".hidden.yaml", "not: read: at all");
+    write_file(dir, "README.md", "not: read: at all");
+    f = bpe("mine");
+    t = made(&f, &opts);
+    gives(t, "hello", false, false, "104 101 108 108 111"); /* every letter a word */
+    qn_tokenizer_free(t);
+    f = bpe("gpt-2"); /* only what is in the directory */
+    assert_int_equal(finish(&f, &opts, &t, &err), -1);
+    config_refused(dir, "pre: [mine]\n", "mine.yaml:1:1: ", "`split` must be a list");
+    config_refused(dir, "pre: [mine]\nsplit: []\n", "mine.yaml:2:8: ", "`split` must be a list");
+    config_refused(dir, "pre: [mine]\nsplit: ['a', '(b']\n",
+                   "mine.yaml:2:14: ", "missing closing parenthesis");
+    config_refused(dir, "pre: [mine]\nsplit: [{a: b}]\n", "mine.yaml:2:9: ", "expected a pattern");
+    config_refused(dir, "pre: [mine]\nsplit: [a]\nignore_merge: true\n",
+                   "mine.yaml:3:1: ", "unknown key \"ignore_merge\" (did you mean \"ignore_merges\"?)");
+    config_refused(dir, "pre: [mine]\nsplit: [a]\nadd_bos: yes\n",
+                   "mine.yaml:3:10: ", "expected true or false");
+    config_refused(dir, "pre: mine\nsplit: [a]\n", "mine.yaml:1:6: ", "`pre` must be the list");
+    config_refused(dir, "pre: [mine]\nsplit: ['\\C']\n", "mine.yaml:2:9: ", "pattern");
+    config_refused(dir, "pre: [mine\n", "mine.yaml:", "");
+    write_file(dir, "mine.yaml", "pre: [mine]\nsplit: [a]\n");
+    write_file(dir, "vocabulary.yaml", "models: [{name: gpt2, algorithm: bpe}]\nroles: {eoz: [x]}\n");
+    f = bpe("mine");
+    assert_int_equal(finish(&f, &opts, &t, &err), -1);
+    assert_non_null(strstr(err.text, "vocabulary.yaml:2:9: \"eoz\" is not a role"));
+    write_file(dir, "vocabulary.yaml", "models: [{name: gpt2, algorithm: magic}]\n");
+    f = bpe("mine");
+    assert_int_equal(finish(&f, &opts, &t, &err), -1);
+    assert_non_null(strstr(err.text, "vocabulary.yaml:1:34: expected bpe, spm, none or unsupported"));
+    const char *const files[] = {"vocabulary.yaml", "mine.yaml", ".hidden.yaml", "README.md"};
+    for (size_t i = 0; i < 4; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+    f = bpe("mine");
+    assert_int_equal(finish(&f, &opts, &t, &err), -1);
+    assert_non_null(strstr(err.text, "No such file"));
+}
+
+static void too_long(void **state)
+{
+    (void)state;
+    file f = bpe("gpt-2");
+    qn_tokenizer *t = made(&f, NULL);
+    int32_t *ids;
+    size_t n;
+    qn_err err;
+    assert_int_equal(qn_tokenize(t, "x", ((size_t)1 << 28) + 1, false, false, &ids, &n, &err), -1);
+    assert_null(ids);
+    assert_non_null(strstr(err.text, "268435457 bytes"));
+    qn_tokenizer_free(t);
+    qn_tokenizer_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kinds),        cmocka_unit_test(plain_bpe),         cmocka_unit_test(pre_names),
+        cmocka_unit_test(words_differ), cmocka_unit_test(specials),          cmocka_unit_test(around_text),
+        cmocka_unit_test(strip_after),  cmocka_unit_test(end_of_generation), cmocka_unit_test(sentence_piece),
+        cmocka_unit_test(raw_bpe),      cmocka_unit_test(broken_tables),     cmocka_unit_test(missing_bytes),
+        cmocka_unit_test(config_dir),   cmocka_unit_test(too_long),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
