@@ -27,8 +27,8 @@ static qn_tokenizer *tokenizer[N_PRE + 1];
 static qn_tokenizer *load(const char *vocabulary, const char *name)
 {
     char path[512];
-    qn_gguf *g;
-    qn_tokenizer *t;
+    qn_gguf *g = NULL;
+    qn_tokenizer *t = NULL;
     qn_err err;
     qn_tok_opts opts = {.pre = name};
     strcpy(path, QN_TEST_DATA "/tokenizers/ggml-vocab-");
