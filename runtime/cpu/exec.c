@@ -300,7 +300,7 @@ int qn_cpu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *op
                         .read = cpu_read,
                         .free = cpu_free};
     c->base.opts.n_threads = thread_count(opts);
-    c->fast = opts->exact ? NULL : qn_fast_select();
+    c->fast = opts->exact ? NULL : qn_fast_get(qn_isa_best());
     if (qn_pool_new(&c->pool, c->base.opts.n_threads, err) || alloc_memory(c, plans, err)) {
         cpu_free(&c->base);
         return -1;

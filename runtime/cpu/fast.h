@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu/isa.h"
+
 /* One query block against a range of keys of one KV head, online softmax. */
 typedef struct qn_attn_block {
     int n_row;          /* query rows: (token, head of the group) pairs */
@@ -23,11 +25,11 @@ typedef struct qn_attn_block {
     float *scratch; /* qn_attn_scratch floats */
 } qn_attn_block;
 
-enum { QN_ATTN_TILE = 64, QN_ATTN_MAX_DIM = 1024 };
+enum { QN_ATTN_TILE = 64 };
 
 static inline size_t qn_attn_scratch(int k_dim, int v_dim)
 {
-    return (size_t)QN_ATTN_TILE * (size_t)(k_dim + v_dim) + (size_t)k_dim;
+    return (size_t)QN_ATTN_TILE * (size_t)(k_dim + v_dim);
 }
 
 typedef struct qn_fast_kernels {
@@ -40,9 +42,9 @@ typedef struct qn_fast_kernels {
     void (*to_f16)(const float *x, uint16_t *out, int n);
 } qn_fast_kernels;
 
-extern const qn_fast_kernels qn_fast_generic, qn_fast_avx2, qn_fast_avx512;
+extern const qn_fast_kernels qn_fast_portable, qn_fast_avx2, qn_fast_avx512;
 
-/* The best for this processor. */
-const qn_fast_kernels *qn_fast_select(void);
+/* The kernels of an instruction set that qn_isa_usable. */
+const qn_fast_kernels *qn_fast_get(qn_isa isa);
 
 #endif

@@ -1,0 +1,352 @@
+/* fast_kernels.h: the kernels of fast.h over a vector type that the including source defines:
+ *
+ *     vf                           vector of VF floats
+ *     vf_load(p), vf_load_half(p)  VF values from unaligned f32 or f16
+ *     vf_store(p, v), vf_set(s), vf_mul_add(a, b, c) = a * b + c
+ *     vf_sums(v, n, out)           out[i] = sum of the lanes of v[i]
+ *     VK, VC                       keys, and vectors of a value row, that stay in registers beside ROWS query
+ * rows half_row(in, out, n), to_half(in, out, n)   f16 to f32 and back
+ *
+ * The functions at the end become its qn_fast_kernels. */
+#ifndef QN_CPU_FAST_KERNELS_H
+#define QN_CPU_FAST_KERNELS_H
+
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "cpu/fast.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { TILE = QN_ATTN_TILE, ROWS = 4, LANES = 16 };
+
+/* exp(x): x = n ln 2 + r with |r| <= ln 2 / 2, Taylor to r^7 (remainder below 6e-9), times 2^n in two steps,
+ * so that results below the normal range and overflow come out right. NaN stays NaN. Relative error below
+ * 2e-7. */
+INLINE float fast_exp(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    x = x < -110.0f ? -110.0f : x;
+    x = x > 110.0f ? 110.0f : x;
+    float shifted = x * 0x1.715476p+0f + magic;
+    float n = shifted - magic;
+    float r = x - n * 0x1.62e4p-1f; /* ln 2 in two parts; the first product is exact */
+    r = r - n * 0x1.7f7d1cp-20f;
+    float p = 1.0f / 5040;
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    int32_t e = (int32_t)(qn_f32_bits(shifted) - 0x4b400000u), half = e >> 1;
+    float lo = qn_f32_from_bits((uint32_t)(half + 127) << 23);
+    float hi = qn_f32_from_bits((uint32_t)(e - half + 127) << 23);
+    return p * lo * hi;
+}
+
+INLINE float fast_tanh(float x)
+{
+    return 1.0f - 2.0f / (fast_exp(2.0f * x) + 1.0f);
+}
+
+INLINE float fast_silu(float x)
+{
+    return x / (1.0f + fast_exp(-x));
+}
+
+/* 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u)); sqrt(2/pi) and 0.044715 as in the paper (Hendrycks and Gimpel,
+ * 2016). */
+INLINE float fast_gelu(float x)
+{
+    return x / (1.0f + fast_exp(-2.0f * 0.79788456080286535588f * x * (1.0f + 0.044715f * x * x)));
+}
+
+static void silu_mul(const float *gate, const float *up, float *out, int n)
+{
+    for (int i = 0; i < n; i++) {
+        out[i] = fast_silu(gate[i]) * up[i];
+    }
+}
+
+static void gelu_mul(const float *gate, const float *up, float *out, int n)
+{
+    for (int i = 0; i < n; i++) {
+        out[i] = fast_gelu(gate[i]) * up[i];
+    }
+}
+
+static void silu(float *x, int n)
+{
+    for (int i = 0; i < n; i++) {
+        x[i] = fast_silu(x[i]);
+    }
+}
+
+static void gelu(float *x, int n)
+{
+    for (int i = 0; i < n; i++) {
+        x[i] = fast_gelu(x[i]);
+    }
+}
+
+/* ---- rows of f32 or f16 ---- */
+
+typedef struct rows {
+    const void *data;
+    size_t stride; /* values */
+    bool half;
+} rows;
+
+INLINE float row_value(rows r, bool half, int row, int d)
+{
+    size_t at = (size_t)row * r.stride + (size_t)d;
+    return half ? qn_f16_to_f32(((const uint16_t *)r.data)[at]) : ((const float *)r.data)[at];
+}
+
+INLINE vf row_load(rows r, bool half, int row, int d)
+{
+    size_t at = (size_t)row * r.stride + (size_t)d;
+    return half ? vf_load_half((const uint16_t *)r.data + at) : vf_load((const float *)r.data + at);
+}
+
+/* s[i][j] = q_i . k_j for n_q query rows and keys j0 .. j0 + n_k - 1 (n_k <= VK). */
+INLINE void scores_of(const float *q, int dim, int n_q, rows k, bool half, int j0, int n_k,
+                      float s[ROWS][TILE])
+{
+    vf acc[ROWS * VK];
+    float sum[ROWS * VK];
+    int d = 0;
+    for (int i = 0; i < n_q * n_k; i++) {
+        acc[i] = vf_set(0.0f);
+    }
+    for (; d + VF <= dim; d += VF) {
+        vf key[VK];
+        for (int j = 0; j < n_k; j++) {
+            key[j] = row_load(k, half, j0 + j, d);
+        }
+        for (int i = 0; i < n_q; i++) {
+            vf query = vf_load(q + (size_t)i * (size_t)dim + d);
+            for (int j = 0; j < n_k; j++) {
+                acc[i * n_k + j] = vf_mul_add(query, key[j], acc[i * n_k + j]);
+            }
+        }
+    }
+    vf_sums(acc, n_q * n_k, sum);
+    for (int i = 0; i < n_q; i++) {
+        for (int j = 0; j < n_k; j++) {
+            float v = sum[i * n_k + j];
+            for (int e = d; e < dim; e++) {
+                v += q[(size_t)i * (size_t)dim + e] * row_value(k, half, j0 + j, e);
+            }
+            s[i][j0 + j] = v;
+        }
+    }
+}
+
+INLINE void scores(const float *q, int dim, int n_q, rows k, bool half, int n_k, float s[ROWS][TILE])
+{
+    int j = 0;
+    for (; j + VK <= n_k; j += VK) {
+        scores_of(q, dim, n_q, k, half, j, VK, s);
+    }
+    for (; j < n_k; j++) {
+        scores_of(q, dim, n_q, k, half, j, 1, s);
+    }
+}
+
+/* Columns d .. d + cols * VF - 1 of o_i += sum_j p[i][j] v_j. */
+INLINE void mix_columns(const float p[ROWS][TILE], int n_q, rows v, bool half, int n_v, int dim, int d,
+                        int cols, float *o)
+{
+    vf sum[ROWS * VC];
+    for (int i = 0; i < n_q; i++) {
+        for (int c = 0; c < cols; c++) {
+            sum[i * cols + c] = vf_load(o + (size_t)i * (size_t)dim + d + VF * c);
+        }
+    }
+    for (int j = 0; j < n_v; j++) {
+        vf row[VC];
+        for (int c = 0; c < cols; c++) {
+            row[c] = row_load(v, half, j, d + VF * c);
+        }
+        for (int i = 0; i < n_q; i++) {
+            vf weight = vf_set(p[i][j]);
+            for (int c = 0; c < cols; c++) {
+                sum[i * cols + c] = vf_mul_add(weight, row[c], sum[i * cols + c]);
+            }
+        }
+    }
+    for (int i = 0; i < n_q; i++) {
+        for (int c = 0; c < cols; c++) {
+            vf_store(o + (size_t)i * (size_t)dim + d + VF * c, sum[i * cols + c]);
+        }
+    }
+}
+
+INLINE void mix(const float p[ROWS][TILE], int n_q, rows v, bool half, int n_v, int dim, float *o)
+{
+    int d = 0;
+    for (; d + VC * VF <= dim; d += VC * VF) {
+        mix_columns(p, n_q, v, half, n_v, dim, d, VC, o);
+    }
+    for (; d + VF <= dim; d += VF) {
+        mix_columns(p, n_q, v, half, n_v, dim, d, 1, o);
+    }
+    for (; d < dim; d++) {
+        for (int i = 0; i < n_q; i++) {
+            float s = o[(size_t)i * (size_t)dim + d];
+            for (int j = 0; j < n_v; j++) {
+                s += p[i][j] * row_value(v, half, j, d);
+            }
+            o[(size_t)i * (size_t)dim + d] = s;
+        }
+    }
+}
+
+/* ---- attention ---- */
+
+static float softmax_sum(float *s, int n, float top)
+{
+    float lanes[LANES] = {0}, sum = 0;
+    int j = 0;
+    for (int i = 0; i < n; i++) {
+        s[i] = fast_exp(s[i] - top);
+    }
+    for (; j + LANES <= n; j += LANES) {
+        for (int i = 0; i < LANES; i++) {
+            lanes[i] += s[j + i];
+        }
+    }
+    for (int i = 0; j + i < n; i++) {
+        lanes[i] += s[j + i];
+    }
+    for (int i = 0; i < LANES; i++) {
+        sum += lanes[i];
+    }
+    return sum;
+}
+
+/* Soft-cap, ALiBi and mask of one row's scores of keys key .. key + n - 1, then the online softmax step; s
+ * becomes p. Returns the factor by which what was accumulated before must be multiplied. */
+static float softmax_step(const qn_attn_block *b, int row, int key, int n, float *s)
+{
+    int pos = b->row_pos[row];
+    int last = pos + 1 - key, first = b->window > 0 ? pos - b->window + 1 - key : 0;
+    last = last < n ? last : n;
+    first = first > 0 ? first : 0;
+    if (first >= last) {
+        memset(s, 0, sizeof(float) * (size_t)n);
+        return 1.0f;
+    }
+    if (b->softcap > 0) {
+        float cap = b->softcap, inv = 1.0f / cap;
+        for (int j = first; j < last; j++) {
+            s[j] = cap * fast_tanh(s[j] * inv);
+        }
+    }
+    float slope = b->slope[row];
+    if (slope != 0) {
+        for (int j = first; j < last; j++) {
+            s[j] -= slope * (float)(pos - key - j);
+        }
+    }
+    float top = b->m[row];
+    for (int j = first; j < last; j++) {
+        top = s[j] > top ? s[j] : top;
+    }
+    float keep = b->m[row] == -INFINITY ? 0.0f : fast_exp(b->m[row] - top);
+    float sum = softmax_sum(s + first, last - first, top);
+    memset(s, 0, sizeof(float) * (size_t)first);
+    memset(s + last, 0, sizeof(float) * (size_t)(n - last));
+    b->m[row] = top;
+    b->l[row] = b->l[row] * keep + sum;
+    return keep;
+}
+
+/* Keys key .. key + n - 1. */
+typedef struct tile {
+    int key, n;
+    rows k, v;
+} tile;
+
+INLINE void attend(const qn_attn_block *b, const tile *t, int r0, int n_q, bool half)
+{
+    float s[ROWS][TILE], *o = b->o + (size_t)r0 * (size_t)b->v_dim;
+    scores(b->q + (size_t)r0 * (size_t)b->k_dim, b->k_dim, n_q, t->k, half, t->n, s);
+    for (int i = 0; i < n_q; i++) {
+        float keep = softmax_step(b, r0 + i, t->key, t->n, s[i]);
+        for (int d = 0; keep != 1.0f && d < b->v_dim; d++) {
+            o[i * b->v_dim + d] *= keep;
+        }
+    }
+    mix((const float(*)[TILE])s, n_q, t->v, half, t->n, b->v_dim, o);
+}
+
+/* n_q is 1 to ROWS; each case is compiled for itself. */
+static void attend_f32(const qn_attn_block *b, const tile *t, int r0, int n_q)
+{
+    if (n_q == 4) {
+        attend(b, t, r0, 4, false);
+    } else if (n_q == 3) {
+        attend(b, t, r0, 3, false);
+    } else if (n_q == 2) {
+        attend(b, t, r0, 2, false);
+    } else {
+        attend(b, t, r0, 1, false);
+    }
+}
+
+static void attend_half(const qn_attn_block *b, const tile *t, int r0, int n_q)
+{
+    if (n_q == 4) {
+        attend(b, t, r0, 4, true);
+    } else if (n_q == 3) {
+        attend(b, t, r0, 3, true);
+    } else if (n_q == 2) {
+        attend(b, t, r0, 2, true);
+    } else {
+        attend(b, t, r0, 1, true);
+    }
+}
+
+/* Many query rows read a tile often: it is converted to f32 for them first. */
+static tile tile_at(const qn_attn_block *b, int key)
+{
+    size_t row = (size_t)(key % b->cache_rows);
+    int left = b->key_last - key, to_end = b->cache_rows - (int)row; /* a ring's end cuts a tile */
+    tile t = {.key = key, .n = left < TILE ? left : TILE};
+    t.n = t.n < to_end ? t.n : to_end;
+    t.k = (rows){b->k + row * b->k_stride, b->k_stride, true};
+    t.v = (rows){b->v + row * b->v_stride, b->v_stride, true};
+    if (b->n_row > ROWS) {
+        float *kt = b->scratch, *vt = kt + (size_t)TILE * (size_t)b->k_dim;
+        for (int j = 0; j < t.n; j++) {
+            half_row(b->k + (row + (size_t)j) * b->k_stride, kt + (size_t)j * (size_t)b->k_dim, b->k_dim);
+            half_row(b->v + (row + (size_t)j) * b->v_stride, vt + (size_t)j * (size_t)b->v_dim, b->v_dim);
+        }
+        t.k = (rows){kt, (size_t)b->k_dim, false};
+        t.v = (rows){vt, (size_t)b->v_dim, false};
+    }
+    return t;
+}
+
+static void attention(const qn_attn_block *b)
+{
+    for (int r = 0; r < b->n_row; r++) {
+        b->m[r] = -INFINITY;
+        b->l[r] = 0;
+    }
+    memset(b->o, 0, sizeof(float) * (size_t)b->n_row * (size_t)b->v_dim);
+    for (int key = b->key_first; key < b->key_last;) {
+        tile t = tile_at(b, key);
+        for (int r = 0; r < b->n_row; r += ROWS) {
+            int n_q = b->n_row - r < ROWS ? b->n_row - r : ROWS;
+            (t.k.half ? attend_half : attend_f32)(b, &t, r, n_q);
+        }
+        key += t.n;
+    }
+}
+
+#endif
