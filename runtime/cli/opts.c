@@ -217,7 +217,7 @@ static int option(const qn_usage *u, int argc, char **argv, int *i)
     }
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)len, word);
-    return set(u, o, name, value, (char *)base + o->offset);
+    return set(u, o, name, value != NULL ? value : "", (char *)base + o->offset);
 }
 
 int qn_opts_parse(const qn_usage *u, int argc, char **argv, const char **positional)

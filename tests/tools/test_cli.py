@@ -325,6 +325,15 @@ class Run(CliTest):
         self.assertGreaterEqual(len(text), 300)
         self.assertEqual(text, ("xyz" * (len(text) // 3 + 1))[:len(text)])
 
+    def test_interrupt_before_the_answer(self):
+        p = subprocess.Popen([QUERN, "run", self.model], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE)
+        time.sleep(0.3)  # it waits for the prompt
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=60)
+        self.assertIn(p.returncode, (130, -signal.SIGINT))  # the latter where the handler was not yet set
+        self.assertEqual(out, b"")
+
     def test_interrupt_json(self):
         out = self.interrupt("--json")
         if out:  # it may have come while the model was still loading

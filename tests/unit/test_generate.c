@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -442,6 +443,50 @@ static void test_refusals(void **state)
     close_all(&b);
 }
 
+/* A session of its own in each thread, one model. */
+static void *many_answers(void *model)
+{
+    bench_top b = {.m = model};
+    quern_error err;
+    quern_sampler_params p = quern_sampler_defaults();
+    size_t good = 0;
+    p.temperature = 0;
+    if (quern_session_new(&b.s, b.m, &(quern_session_params){.n_threads = 2}, &err) == 0 &&
+        quern_sampler_new(&b.greedy, &p, &err) == 0) {
+        for (int i = 0; i < 20; i++) {
+            quern_generate_result r = {0};
+            int32_t *ids = NULL;
+            size_t n;
+            bool ok = quern_session_truncate(b.s, 0, &err) == 0 &&
+                      quern_tokenize(b.m, "A", 1, true, true, &ids, &n, &err) == 0 &&
+                      quern_session_append(b.s, ids, n, false, &err) == 0 &&
+                      quern_generate(b.s, b.greedy, &until_end, &r, &err) == 0;
+            good += ok && strcmp(r.text, " Hello world!") == 0;
+            quern_generate_result_free(&r);
+            free(ids);
+        }
+    }
+    quern_sampler_free(b.greedy);
+    quern_session_free(b.s);
+    return (void *)good;
+}
+
+static void test_sessions_in_threads(void **state)
+{
+    (void)state;
+    bench_top b = open_table();
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, many_answers, b.m), 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        void *good;
+        pthread_join(threads[i], &good);
+        assert_int_equal((size_t)good, 20);
+    }
+    close_all(&b);
+}
+
 /* The largest context that fits is exact; an explicit one is never shrunk. */
 static void test_memory_fit(void **state)
 {
@@ -541,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_session_rules),
         cmocka_unit_test(test_no_tokenizer),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_sessions_in_threads),
         cmocka_unit_test(test_memory_fit),
         cmocka_unit_test(test_truncate_over_the_ring),
         cmocka_unit_test(test_text_and_ids),
