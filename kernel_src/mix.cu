@@ -1,0 +1,18 @@
+// mix.cu: out = s0 * in0 + s1 * in1, s from one-element tensors where present.
+// grid: (rows); block: spec::threads; shared: none.
+#include "types.cuh"
+
+extern "C" __global__ void __launch_bounds__(spec::threads)
+    QN_KERNEL(const qn_state *st, const float *in0, i64 in0_stride, const float *in1, i64 in1_stride, float *out,
+              i64 out_stride, const float *s0, const float *s1)
+{
+    const int row = blockIdx.x;
+    if (row >= st->n_rows) {
+        return;
+    }
+    const float a = s0 ? *s0 : spec::a, b = s1 ? *s1 : spec::b;
+    for (int i = threadIdx.x; i < spec::n; i += spec::threads) {
+        const float x = a * in0[row * in0_stride + i];
+        out[row * out_stride + i] = spec::has_in1 ? x + b * in1[row * in1_stride + i] : x;
+    }
+}

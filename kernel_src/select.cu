@@ -1,0 +1,15 @@
+// select.cu: out[r] = in[first_out + r], the rows whose logits are asked for.
+// grid: (rows); block: spec::threads; shared: none.
+#include "types.cuh"
+
+extern "C" __global__ void __launch_bounds__(spec::threads)
+    QN_KERNEL(const qn_state *st, const float *in, i64 in_stride, float *out, i64 out_stride)
+{
+    const int row = blockIdx.x;
+    if (row >= st->n_out) {
+        return;
+    }
+    for (int i = threadIdx.x; i < spec::n; i += spec::threads) {
+        out[row * out_stride + i] = in[(st->first_out + row) * in_stride + i];
+    }
+}
