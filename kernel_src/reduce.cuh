@@ -1,5 +1,5 @@
 // reduce.cuh: sums and maxima over a warp and over a block.
-// defines: warp_sum, warp_max, block_sum
+// defines: warp_sum, warp_max, block_sum, block_max
 #pragma once
 #include "types.cuh"
 
@@ -39,4 +39,24 @@ template <int THREADS> QN_DEV float block_sum(float v, float *scratch)
         sum += scratch[i];
     }
     return sum;
+}
+
+// Largest value over a block; as block_sum.
+template <int THREADS> QN_DEV float block_max(float v, float *scratch)
+{
+    constexpr int n_warp = THREADS / WARP;
+    v = warp_max(v);
+    if (n_warp == 1) {
+        return v;
+    }
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) {
+        scratch[threadIdx.x / WARP] = v;
+    }
+    __syncthreads();
+    float top = scratch[0];
+    for (int i = 1; i < n_warp; i++) {
+        top = fmaxf(top, scratch[i]);
+    }
+    return top;
 }

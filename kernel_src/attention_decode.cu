@@ -1,0 +1,141 @@
+// attention_decode.cu: attention of few query rows, keys split over blocks; attention_combine.cu follows.
+// One block: one row, up to spec::heads query heads of one KV head, one part of the keys. A lane owns a key while
+// scores are made and dimensions while values are summed; each warp has its own online softmax, merged at the end.
+// grid: (n_split, n_head_kv * head_chunks, rows); block: 32 * spec::warps;
+// shared: heads * k_dim + warps * heads * (32 + 2 + v_dim) floats.
+// parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values not yet divided.
+#include "reduce.cuh"
+
+constexpr int group = spec::n_head / spec::n_head_kv;
+constexpr int head_chunks = (group + spec::heads - 1) / spec::heads;
+constexpr int v_lane = (spec::v_dim + WARP - 1) / WARP;
+
+QN_DEV float alibi_slope(int h)
+{
+    int n2 = 1;
+    while (2 * n2 <= spec::n_head) {
+        n2 *= 2;
+    }
+    const float m = spec::alibi_max_bias / (float)n2;
+    return h < n2 ? exp2f(-m * (float)(h + 1)) : exp2f(-0.5f * m * (float)(2 * (h - n2) + 1));
+}
+
+// Scores of this lane's key for every head of the block.
+QN_DEV void key_scores(const half_t *k, const float *q, float s[spec::heads])
+{
+    for (int h = 0; h < spec::heads; h++) {
+        s[h] = 0.0f;
+    }
+    for (int d = 0; d < spec::k_dim; d += 2) {
+        const u32 pair = *(const u32 *)(k + d);
+        const float k0 = half_to_float((half_t)(pair & 0xffff)), k1 = half_to_float((half_t)(pair >> 16));
+        for (int h = 0; h < spec::heads; h++) {
+            s[h] += q[h * spec::k_dim + d] * k0 + q[h * spec::k_dim + d + 1] * k1;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * spec::warps)
+    QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
+              float *parts)
+{
+    const int row = blockIdx.z;
+    if (row >= st->n_rows) {
+        return;
+    }
+    const int g = blockIdx.y / head_chunks, h0 = g * group + blockIdx.y % head_chunks * spec::heads;
+    const int n_h = min(spec::heads, (g + 1) * group - h0);
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    float *q_s = qn_shared<float>(0);
+    float *p_s = q_s + spec::heads * spec::k_dim + warp * spec::heads * WARP;
+    float *merge = q_s + spec::heads * spec::k_dim + spec::warps * spec::heads * WARP;
+    for (int i = threadIdx.x; i < spec::heads * spec::k_dim; i += 32 * spec::warps) {
+        q_s[i] = i < n_h * spec::k_dim ? q[row * q_stride + h0 * spec::k_dim + i] * spec::scale : 0.0f;
+    }
+    __syncthreads();
+    const int pos = st->pos + row;
+    const int low = spec::window > 0 ? max(0, pos - spec::window + 1) : 0;
+    const int n_tile = (pos + 1 - low + WARP - 1) / WARP, share = (n_tile + gridDim.x - 1) / gridDim.x;
+    const int tile_end = min(n_tile, (int)(blockIdx.x + 1) * share);
+    float m[spec::heads], l[spec::heads], acc[spec::heads][v_lane];
+    for (int h = 0; h < spec::heads; h++) {
+        m[h] = -QN_INF;
+        l[h] = 0.0f;
+        for (int i = 0; i < v_lane; i++) {
+            acc[h][i] = 0.0f;
+        }
+    }
+    for (int tile = blockIdx.x * share + warp; tile < tile_end; tile += spec::warps) {
+        const int first = low + tile * WARP, key = first + lane, n_key = min(WARP, pos + 1 - first);
+        float s[spec::heads];
+        key_scores(k_cache + (i64)(min(key, pos) % spec::kv_rows) * (spec::n_head_kv * spec::k_dim) + g * spec::k_dim,
+                   q_s, s);
+        __syncwarp();
+        for (int h = 0; h < spec::heads; h++) {
+            if (spec::softcap > 0.0f) {
+                s[h] = spec::softcap * tanhf(s[h] / spec::softcap);
+            }
+            if (spec::alibi_max_bias > 0.0f) {
+                s[h] -= alibi_slope(h0 + h) * (float)(pos - key);
+            }
+            s[h] = key <= pos ? s[h] : -QN_INF;
+            const float top = fmaxf(m[h], warp_max(s[h])), keep = expf(m[h] - top), p = expf(s[h] - top);
+            m[h] = top;
+            l[h] = l[h] * keep + p;
+            for (int i = 0; i < v_lane; i++) {
+                acc[h][i] *= keep;
+            }
+            p_s[h * WARP + lane] = p;
+        }
+        __syncwarp();
+        for (int j = 0; j < n_key; j++) {
+            const half_t *v = v_cache + (i64)((first + j) % spec::kv_rows) * (spec::n_head_kv * spec::v_dim) + g * spec::v_dim;
+            for (int i = 0; i < v_lane; i++) {
+                const int d = i * WARP + lane;
+                const float x = d < spec::v_dim ? half_to_float(v[d]) : 0.0f;
+                for (int h = 0; h < spec::heads; h++) {
+                    acc[h][i] += p_s[h * WARP + j] * x;
+                }
+            }
+        }
+        __syncwarp();
+    }
+    constexpr int rec = spec::v_dim + 2;
+    for (int h = 0; h < spec::heads; h++) {
+        float *r = merge + (warp * spec::heads + h) * rec;
+        const float sum = warp_sum(l[h]);
+        if (lane == 0) {
+            r[0] = m[h];
+            r[1] = sum;
+        }
+        for (int i = 0; i < v_lane; i++) {
+            if (i * WARP + lane < spec::v_dim) {
+                r[2 + i * WARP + lane] = acc[h][i];
+            }
+        }
+    }
+    __syncthreads();
+    for (int h = warp; h < n_h; h += spec::warps) {
+        float top = -QN_INF, sum = 0.0f;
+        for (int w = 0; w < spec::warps; w++) {
+            top = fmaxf(top, merge[(w * spec::heads + h) * rec]);
+        }
+        float *out = parts + (((i64)row * spec::n_head + h0 + h) * gridDim.x + blockIdx.x) * rec;
+        for (int i = lane; i < spec::v_dim; i += WARP) {
+            float v = 0.0f;
+            for (int w = 0; w < spec::warps; w++) {
+                const float *r = merge + (w * spec::heads + h) * rec;
+                v += r[0] == -QN_INF ? 0.0f : expf(r[0] - top) * r[2 + i];
+            }
+            out[2 + i] = v;
+        }
+        for (int w = 0; w < spec::warps; w++) {
+            const float *r = merge + (w * spec::heads + h) * rec;
+            sum += r[0] == -QN_INF ? 0.0f : expf(r[0] - top) * r[1];
+        }
+        if (lane == 0) {
+            out[0] = top;
+            out[1] = sum;
+        }
+    }
+}

@@ -1,0 +1,21 @@
+// linear_post.cu: the `linear` op after a matrix product of many rows: row factor, then the epilogue.
+// grid: (ceil(n_out / threads), rows); block: spec::threads; shared: none.
+#include "epilogue.cuh"
+
+extern "C" __global__ void __launch_bounds__(spec::threads)
+    QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, const float *base, i64 base_stride, float *out,
+              i64 out_stride, const float *b0, const float *s0, const float *b1, const float *s1, const float *b2,
+              const float *s2, const float *div)
+{
+    const int row = blockIdx.y, at = blockIdx.x * spec::threads + threadIdx.x;
+    if (row >= (spec::outputs ? st->n_out : st->n_rows) || at >= spec::n_out) {
+        return;
+    }
+    constexpr int end0 = spec::seg_out[0], end1 = end0 + spec::seg_out[1];
+    const int seg = at < end0 ? 0 : at < end1 ? 1 : 2;
+    const int local = seg == 0 ? at : seg == 1 ? at - end0 : at - end1;
+    const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
+    const float v =
+        linear_epilogue(y[(i64)row * spec::n_out + at] * row_scale[row], at, seg, local, bias, scale, div);
+    out[row * out_stride + at] = spec::residual ? base[row * base_stride + at] + v : v;
+}
