@@ -1,0 +1,95 @@
+/* lower.h: a plan's steps as device actions: kernel launches and matrix products.
+ *
+ * Lowering needs no device: addresses come from a qn_cuda_mem, which may be all zero when only the programs
+ * are wanted (`quern ptx`, `quern cache warm`, compile tests). Three lists are made: decode   one token,
+ * every product a GEMV few      up to QN_CUDA_FEW rows of the prefill plan with the same kernels prefill  any
+ * number of rows: weights to f16, cuBLASLt, then an epilogue kernel */
+#ifndef QN_CUDA_LOWER_H
+#define QN_CUDA_LOWER_H
+
+#include "codegen/backend.h"
+#include "codegen/jit.h"
+#include "codegen/source.h"
+
+enum {
+    QN_CUDA_FEW = 8,
+    QN_CUDA_ARGS = 18,
+    QN_CUDA_MAX_SPLIT = 64,
+    QN_CUDA_RING = 1024,
+    QN_CUDA_ARGMAX_BLOCKS = 64
+};
+
+/* Of kernel_src/types.cuh: qn_state. */
+typedef struct qn_cuda_state {
+    int32_t pos, n_rows, n_out, first_out;
+    int32_t token, step, reserved[2];
+} qn_cuda_state;
+
+/* Device addresses. */
+typedef struct qn_cuda_mem {
+    uint64_t state, tokens; /* qn_cuda_state; [n_ubatch] i32 */
+    uint64_t *bufs;         /* by buffer index */
+    uint64_t *k, *v;        /* by KV cache index; f16 */
+    uint64_t parts;         /* attention parts */
+    uint64_t w16, a16;      /* f16 weights and activations of the current product */
+    uint64_t row_scale, product;
+    uint64_t best, arrived, ring;
+    uint64_t (*weight)(const void *user, const qn_tensor *t); /* 0 for NULL */
+    uint64_t (*table)(const void *user, const float *table);
+    const void *user;
+} qn_cuda_mem;
+
+/* Bytes of the scratch areas above for a plan. */
+typedef struct qn_cuda_sizes {
+    size_t parts, w16, a16, row_scale, product;
+} qn_cuda_sizes;
+qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts);
+
+typedef struct qn_cuda_gemm {
+    uint64_t a, w, out; /* [rows][n_in], [n_out][n_in] 16-bit; [rows][ld_out] f32 */
+    int n_in, n_out, ld_out;
+    bool bf16;
+    qn_rows rows;
+} qn_cuda_gemm;
+
+typedef struct qn_cuda_action {
+    const qn_step *step; /* NULL: the greedy choice at the end of decode */
+    bool is_gemm;
+    qn_cuda_gemm gemm;
+    int program; /* index into qn_lowered.programs */
+    uint32_t grid[3], threads, shared;
+    int rows_axis; /* grid axis that is set to the number of rows at run time; -1: none */
+    qn_rows rows;
+    uint64_t args[QN_CUDA_ARGS]; /* every kernel parameter is a pointer or an i64 */
+    int n_arg;
+} qn_cuda_action;
+
+typedef struct qn_cuda_list {
+    qn_cuda_action *actions;
+    int n, cap;
+} qn_cuda_list;
+
+typedef struct qn_cuda_program {
+    qn_source source;
+    char kernel[40];      /* template */
+    const qn_step *first; /* a step that uses it; NULL: the greedy choice */
+    int n_use;
+} qn_cuda_program;
+
+typedef struct qn_lowered {
+    qn_cuda_list decode, few, prefill;
+    qn_cuda_program *programs;
+    int n_program, cap_program;
+} qn_lowered;
+
+typedef struct qn_lower_opts {
+    const qn_exec_opts *exec;
+    const qn_cuda_mem *mem;
+    int variant;         /* QN_VARIANT_* */
+    int multiprocessors; /* for launch shapes only, never for constants */
+} qn_lower_opts;
+
+int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, qn_err *err);
+void qn_lowered_free(qn_lowered *l);
+
+#endif

@@ -1,0 +1,43 @@
+/* lower_internal.h: between lower.c and lower_ops.c. */
+#ifndef QN_CUDA_LOWER_INTERNAL_H
+#define QN_CUDA_LOWER_INTERNAL_H
+
+#include "cuda/lower.h"
+
+typedef enum lower_mode { LOWER_DECODE, LOWER_FEW, LOWER_PREFILL } lower_mode;
+
+typedef struct lowerer {
+    qn_lowered *out;
+    const qn_plans *plans;
+    const qn_lower_opts *opts;
+    qn_cuda_list *list;
+    const qn_step *step; /* NULL: the greedy choice */
+    lower_mode mode;
+    qn_err *err;
+} lowerer;
+
+/* A launch to add. Zero grid axes are 1; rows_axis is set at run time. */
+typedef struct launch {
+    const char *kernel; /* template */
+    const char *name; /* a kernel that serves no op by itself: no fields, only consts; NULL: the step's op */
+    qn_source_const consts[8];
+    int n_const;
+    uint32_t grid[3], threads, shared;
+    int rows_axis;
+    uint64_t args[QN_CUDA_ARGS];
+    int n_arg;
+} launch;
+
+int qn_lower_launch(lowerer *l, const launch *k);
+int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g);
+/* Address of a view's first row; values between its rows; address of a weight (0: NULL). */
+uint64_t qn_lower_at(const lowerer *l, qn_view v);
+uint64_t qn_lower_stride(const lowerer *l, qn_view v);
+uint64_t qn_lower_weight(const lowerer *l, const qn_tensor *t);
+
+/* By qn_op_id: adds the actions of l->step in l->mode. */
+extern int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l);
+/* The greedy choice at the end of the decode list. */
+int qn_lower_argmax(lowerer *l, const qn_plan *decode);
+
+#endif

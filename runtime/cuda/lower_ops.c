@@ -1,0 +1,358 @@
+/* lower_ops.c: one function an op: which kernels serve it, with which launch shape and arguments. */
+#include "cuda/lower_internal.h"
+
+#include <string.h>
+
+#define CONST(n, v)                                                                                          \
+    {                                                                                                        \
+        n, v, false                                                                                          \
+    }
+#define CONST_SYMBOL(n, v)                                                                                   \
+    {                                                                                                        \
+        n, v, true                                                                                           \
+    }
+#define CONST_DTYPE(n, v)                                                                                    \
+    {                                                                                                        \
+        n, v, true                                                                                           \
+    }
+
+static uint32_t ceil_div(int64_t a, int64_t b)
+{
+    return (uint32_t)((a + b - 1) / b);
+}
+
+/* Threads for n values of one row: enough for one value each, 32 to 1024. */
+static uint32_t row_threads(int n)
+{
+    uint32_t t = 32;
+    while (t < 1024 && (int64_t)t * 4 < n) {
+        t *= 2;
+    }
+    return t;
+}
+
+static int outputs(const lowerer *l)
+{
+    return l->step->rows == QN_ROWS_OUTPUTS;
+}
+
+static int lower_embed(lowerer *l)
+{
+    const qn_step *s = l->step;
+    const qn_cuda_mem *m = l->opts->mem;
+    uint32_t threads = row_threads(s->spec.embed.n_embd / 2);
+    uint64_t tokens = l->mode == LOWER_DECODE ? m->state + offsetof(qn_cuda_state, token) : m->tokens;
+    launch k = {.kernel = "embed.cu",
+                .consts = {CONST("threads", (int)threads)},
+                .n_const = 1,
+                .threads = threads,
+                .rows_axis = 0,
+                .args = {m->state, tokens, qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0]),
+                         qn_lower_weight(l, s->w[0]), qn_lower_weight(l, s->w[1])},
+                .n_arg = 6};
+    return qn_lower_launch(l, &k);
+}
+
+static int lower_select(lowerer *l)
+{
+    const qn_step *s = l->step;
+    launch k = {.kernel = "select.cu",
+                .consts = {CONST("threads", 256)},
+                .n_const = 1,
+                .threads = 256,
+                .rows_axis = 0,
+                .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
+                         qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0])},
+                .n_arg = 5};
+    return qn_lower_launch(l, &k);
+}
+
+static int lower_norm(lowerer *l)
+{
+    const qn_step *s = l->step;
+    uint32_t threads = row_threads(s->spec.norm.n);
+    launch k = {.kernel = "norm.cu",
+                .consts = {CONST("threads", (int)threads), CONST("outputs", outputs(l))},
+                .n_const = 2,
+                .grid = {1, (uint32_t)s->spec.norm.groups, 1},
+                .threads = threads,
+                .shared = threads / 32 * 4,
+                .rows_axis = 0,
+                .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
+                         qn_lower_at(l, s->in[1]), qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[0]),
+                         qn_lower_weight(l, s->w[1])},
+                .n_arg = 9};
+    return qn_lower_launch(l, &k);
+}
+
+static int lower_mix(lowerer *l)
+{
+    const qn_step *s = l->step;
+    launch k = {.kernel = "mix.cu",
+                .consts = {CONST("threads", 256)},
+                .n_const = 1,
+                .threads = 256,
+                .rows_axis = 0,
+                .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
+                         qn_lower_at(l, s->in[1]), qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[0]),
+                         qn_lower_weight(l, s->w[1])},
+                .n_arg = 9};
+    return qn_lower_launch(l, &k);
+}
+
+static int lower_rope_kv(lowerer *l)
+{
+    const qn_step *s = l->step;
+    const qn_spec_rope_kv *sp = &s->spec.rope_kv;
+    const qn_cuda_mem *m = l->opts->mem;
+    int dim = sp->k_dim > sp->v_dim ? sp->k_dim : sp->v_dim;
+    uint32_t threads = dim <= 64 ? 64 : 128;
+    int rows = s->kv >= 0 ? qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec) : 1;
+    launch k = {.kernel = "rope_kv.cu",
+                .consts = {CONST("threads", (int)threads), CONST("kv_rows", rows)},
+                .n_const = 2,
+                .grid = {1, (uint32_t)(sp->n_head + (sp->has_kv ? 2 * sp->n_head_kv : 0)), 1},
+                .threads = threads,
+                .shared = ((uint32_t)dim + threads / 32) * 4,
+                .rows_axis = 0,
+                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
+                         qn_lower_at(l, s->in[1]), qn_lower_at(l, s->in[2]), s->kv >= 0 ? m->k[s->kv] : 0,
+                         s->kv >= 0 ? m->v[s->kv] : 0, qn_lower_weight(l, s->w[0]),
+                         qn_lower_weight(l, s->w[1]), s->table ? m->table(m->user, s->table) : 0},
+                .n_arg = 10};
+    return qn_lower_launch(l, &k);
+}
+
+static int lower_attention(lowerer *l)
+{
+    const qn_step *s = l->step;
+    const qn_spec_attention *sp = &s->spec.attention;
+    const qn_cuda_mem *m = l->opts->mem;
+    int group = sp->n_head / sp->n_head_kv;
+    int warps = 4, heads = group < 8 ? group : 8;
+    while (heads > 1 && heads * (sp->v_dim + sp->k_dim) > 2048) {
+        heads = (heads + 1) / 2; /* the heads' sums must fit into registers */
+    }
+    int chunks = (group + heads - 1) / heads, blocks = sp->n_head_kv * chunks;
+    int split = 1;
+    if (l->mode != LOWER_PREFILL) {
+        split = (int)ceil_div(2 * l->opts->multiprocessors, blocks);
+        split = split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
+    }
+    size_t shared = 4 * (size_t)(heads * sp->k_dim + warps * heads * (32 + 2 + sp->v_dim));
+    launch k = {.kernel = "attention_decode.cu",
+                .consts = {CONST("warps", warps), CONST("heads", heads),
+                           CONST("kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec))},
+                .n_const = 3,
+                .grid = {(uint32_t)split, (uint32_t)blocks, 1},
+                .threads = 32 * (uint32_t)warps,
+                .shared = (uint32_t)shared,
+                .rows_axis = 2,
+                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k[s->kv],
+                         m->v[s->kv], m->parts},
+                .n_arg = 6};
+    launch c = {.kernel = "attention_combine.cu",
+                .consts = {CONST("threads", 128)},
+                .n_const = 1,
+                .grid = {(uint32_t)sp->n_head, 1, 1},
+                .threads = 128,
+                .rows_axis = 1,
+                .args = {m->state, m->parts, (uint64_t)split, qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0])},
+                .n_arg = 5};
+    return qn_lower_launch(l, &k) || qn_lower_launch(l, &c) ? -1 : 0;
+}
+
+/* Weight rows as 16-bit rows for a matrix product: f16 and bf16 as they lie, others decoded into `dst`.
+ * Returns the address to read from; 0 after an error. */
+static uint64_t weight_rows(lowerer *l, const qn_tensor *t, uint64_t dst)
+{
+    if (t->type == QN_F16 || t->type == QN_BF16) {
+        return qn_lower_weight(l, t);
+    }
+    int n_in = (int)t->ne[0], n_rows = (int)t->ne[1];
+    launch k = {.kernel = "dequant.cu",
+                .name = "dequant",
+                .consts = {CONST_DTYPE("dtype", (int)t->type), CONST_SYMBOL("n_in", n_in),
+                           CONST_SYMBOL("n_rows", n_rows), CONST("bf16", 0), CONST("threads", 256)},
+                .n_const = 5,
+                .grid = {ceil_div((int64_t)n_in / 8 * n_rows, 256), 1, 1},
+                .threads = 256,
+                .rows_axis = -1,
+                .args = {qn_lower_weight(l, t), dst},
+                .n_arg = 2};
+    return qn_lower_launch(l, &k) ? 0 : dst;
+}
+
+/* Rounds the rows of `in` to f16 with a power of two each, or to bf16. */
+static int half_rows(lowerer *l, qn_view in, bool bf16)
+{
+    const qn_cuda_mem *m = l->opts->mem;
+    uint32_t threads = row_threads(in.width);
+    launch k = {.kernel = "to_half.cu",
+                .name = "to_half",
+                .consts = {CONST_SYMBOL("n", in.width), CONST_SYMBOL("bf16", bf16),
+                           CONST("outputs", outputs(l)), CONST("threads", (int)threads)},
+                .n_const = 4,
+                .threads = threads,
+                .shared = threads / 32 * 4,
+                .rows_axis = 0,
+                .args = {m->state, qn_lower_at(l, in), qn_lower_stride(l, in), m->a16, m->row_scale},
+                .n_arg = 5};
+    return qn_lower_launch(l, &k);
+}
+
+/* Products of one input with n weights side by side in m->product, rows ld_out apart. Runs of weights whose
+ * rows end up back to back share one product; a bf16 weight needs bf16 activations. */
+static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, int ld_out)
+{
+    const qn_cuda_mem *m = l->opts->mem;
+    int at = 0, rounded = -1; /* which rounding a16 holds */
+    uint64_t dst = m->w16;
+    for (int i = 0; i < n;) {
+        bool bf16 = w[i]->type == QN_BF16, direct = bf16 || w[i]->type == QN_F16;
+        if (rounded != bf16 && half_rows(l, in, bf16)) {
+            return -1;
+        }
+        rounded = bf16;
+        uint64_t first = weight_rows(l, w[i], dst), end = dst + 2 * w[i]->ne[0] * w[i]->ne[1];
+        int rows = (int)w[i]->ne[1], k = i + 1;
+        while (first && !direct && k < n && w[k]->type != QN_F16 && w[k]->type != QN_BF16) {
+            if (!weight_rows(l, w[k], end)) {
+                return -1;
+            }
+            end += 2 * w[k]->ne[0] * w[k]->ne[1];
+            rows += (int)w[k++]->ne[1];
+        }
+        qn_cuda_gemm g = {m->a16, first,        m->product + 4 * (uint64_t)at, in.width, rows, ld_out,
+                          bf16,   l->step->rows};
+        if (!first || qn_lower_gemm(l, &g)) {
+            return -1;
+        }
+        at += rows;
+        i = k;
+    }
+    return 0;
+}
+
+static int linear_many(lowerer *l)
+{
+    const qn_step *s = l->step;
+    const qn_spec_linear *sp = &s->spec.linear;
+    const qn_cuda_mem *m = l->opts->mem;
+    const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
+    if (products(l, s->in[0], w, sp->n_seg, sp->n_out)) {
+        return -1;
+    }
+    launch k = {.kernel = "linear_post.cu",
+                .consts = {CONST("threads", 256), CONST("outputs", outputs(l))},
+                .n_const = 2,
+                .grid = {ceil_div(sp->n_out, 256), 1, 1},
+                .threads = 256,
+                .rows_axis = 1,
+                .args = {m->state, m->product, m->row_scale, qn_lower_at(l, s->in[1]),
+                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0])},
+                .n_arg = 7};
+    static const int roles[7] = {1, 2, 4, 5, 7, 8, 9};
+    for (int i = 0; i < 7; i++) {
+        k.args[k.n_arg++] = qn_lower_weight(l, s->w[roles[i]]);
+    }
+    return qn_lower_launch(l, &k);
+}
+
+static int lower_linear(lowerer *l)
+{
+    const qn_step *s = l->step;
+    if (l->mode == LOWER_PREFILL) {
+        return linear_many(l);
+    }
+    enum { WARPS = 4 };
+    launch k = {.kernel = "linear.cu",
+                .consts = {CONST("warps", WARPS), CONST("outputs", outputs(l))},
+                .n_const = 2,
+                .grid = {ceil_div(s->spec.linear.n_out, WARPS), 1, 1},
+                .threads = 32 * WARPS,
+                .rows_axis = 1,
+                .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
+                         qn_lower_at(l, s->in[1]), qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0])},
+                .n_arg = 7};
+    for (int i = 0; i < 10; i++) {
+        k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
+    }
+    return qn_lower_launch(l, &k);
+}
+
+/* The activation over [gate | up] rows in m->product. */
+static int glu_act(lowerer *l, int raw)
+{
+    const qn_step *s = l->step;
+    const qn_cuda_mem *m = l->opts->mem;
+    uint32_t threads = row_threads(s->spec.glu.n_ff);
+    launch k = {.kernel = "glu_act.cu",
+                .consts = {CONST("threads", (int)threads), CONST("raw", raw)},
+                .n_const = 2,
+                .threads = threads,
+                .shared = threads / 32 * 4,
+                .rows_axis = 0,
+                .args = {m->state, m->product, m->row_scale, qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[1]),
+                         qn_lower_weight(l, s->w[2]), qn_lower_weight(l, s->w[4]),
+                         qn_lower_weight(l, s->w[5])},
+                .n_arg = 9};
+    return qn_lower_launch(l, &k);
+}
+
+static int lower_glu(lowerer *l)
+{
+    const qn_step *s = l->step;
+    const qn_spec_glu *sp = &s->spec.glu;
+    const qn_cuda_mem *m = l->opts->mem;
+    if (l->mode == LOWER_PREFILL) {
+        const qn_tensor *w[2] = {sp->fused ? s->w[3] : s->w[0], s->w[3]};
+        return products(l, s->in[0], w, sp->fused ? 1 : 2, 2 * sp->n_ff) || glu_act(l, 0) ? -1 : 0;
+    }
+    enum { WARPS = 4 };
+    int raw = sp->sparsity_std > 0;
+    launch k = {.kernel = "glu.cu",
+                .consts = {CONST("warps", WARPS), CONST("raw", raw)},
+                .n_const = 2,
+                .grid = {ceil_div(sp->n_ff, WARPS), 1, 1},
+                .threads = 32 * WARPS,
+                .rows_axis = 1,
+                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
+                         raw ? m->product : qn_lower_at(l, s->out[0]),
+                         raw ? 2 * (uint64_t)sp->n_ff : qn_lower_stride(l, s->out[0])},
+                .n_arg = 5};
+    for (int i = 0; i < 6; i++) {
+        k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
+    }
+    return qn_lower_launch(l, &k) || (raw && glu_act(l, 1)) ? -1 : 0;
+}
+
+int qn_lower_argmax(lowerer *l, const qn_plan *decode)
+{
+    const qn_cuda_mem *m = l->opts->mem;
+    l->list = &l->out->decode;
+    launch k = {.kernel = "argmax.cu",
+                .name = "argmax",
+                .consts = {CONST_SYMBOL("n_vocab", l->plans->model->n_vocab), CONST("ring", QN_CUDA_RING),
+                           CONST("threads", 256), CONST("blocks", QN_CUDA_ARGMAX_BLOCKS)},
+                .n_const = 4,
+                .grid = {QN_CUDA_ARGMAX_BLOCKS, 1, 1},
+                .threads = 256,
+                .shared = 256 / 32 * 8 + 8,
+                .rows_axis = -1,
+                .args = {m->state, m->bufs[decode->logits_buf], m->best, m->arrived, m->ring},
+                .n_arg = 5};
+    return qn_lower_launch(l, &k);
+}
+
+int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l) = {
+    [QN_OP_EMBED] = lower_embed,         [QN_OP_SELECT] = lower_select, [QN_OP_NORM] = lower_norm,
+    [QN_OP_LINEAR] = lower_linear,       [QN_OP_GLU] = lower_glu,       [QN_OP_ROPE_KV] = lower_rope_kv,
+    [QN_OP_ATTENTION] = lower_attention, [QN_OP_MIX] = lower_mix,
+};
