@@ -140,32 +140,34 @@ static void append_field(qn_source *s, const qn_spec *spec, const qn_field *fiel
     }
 }
 
-static int print_all(FILE *f, qn_source *s, const qn_op *op, const qn_spec *spec, int variant,
-                     const qn_source_const *consts, int n_const, qn_err *err)
+static int print_all(FILE *f, qn_source *s, const qn_source_request *r, qn_err *err)
 {
     fputs("namespace spec {\n", f);
     int rc = 0;
-    for (int i = 0; i < op->n_field && rc == 0; i++) {
-        rc = print_field(f, op, spec, &op->fields[i], err);
-        append_field(s, spec, &op->fields[i]);
+    for (int i = 0; r->op && i < r->op->n_field && rc == 0; i++) {
+        rc = print_field(f, r->op, r->spec, &r->op->fields[i], err);
+        append_field(s, r->spec, &r->op->fields[i]);
     }
-    for (int i = 0; i < n_const; i++) {
-        fprintf(f, "constexpr int %s = %d;\n", consts[i].name, consts[i].value);
-        if (consts[i].in_symbol) {
-            append(s, consts[i].name, consts[i].value, true);
+    for (int i = 0; i < r->n_const; i++) {
+        const qn_source_const *c = &r->consts[i];
+        const char *dtype = c->is_dtype ? dtype_name(c->value) : NULL;
+        fprintf(f, "constexpr int %s = %d;\n", c->name, c->value);
+        if (dtype) {
+            append(s, dtype, 0, false);
+        } else if (c->in_symbol) {
+            append(s, c->name, c->value, true);
         }
     }
     const char *spec_text = s->spec[0] == '_' ? s->spec + 1 : s->spec;
-    snprintf(s->symbol, sizeof s->symbol, "%.40s_%.110s", op->name, spec_text);
+    snprintf(s->symbol, sizeof s->symbol, "%.40s_%.110s", r->name, spec_text);
     memmove(s->spec, spec_text, strlen(spec_text) + 1);
-    fprintf(f, "constexpr int variant = %d;\n} // namespace spec\n\n", variant);
-    fprintf(f, "#define QN_VARIANT %d\n#define QN_KERNEL %s\n#include \"%s\"\n", variant, s->symbol,
-            op->kernel);
+    fprintf(f, "constexpr int variant = %d;\n} // namespace spec\n\n", r->variant);
+    fprintf(f, "#define QN_VARIANT %d\n#define QN_KERNEL %s\n#include \"%s\"\n", r->variant, s->symbol,
+            r->kernel);
     return rc;
 }
 
-int qn_source_generate(qn_source *out, const qn_op *op, const qn_spec *spec, int variant,
-                       const qn_source_const *consts, int n_const, qn_err *err)
+int qn_source_make(qn_source *out, const qn_source_request *r, qn_err *err)
 {
     *out = (qn_source){0};
     size_t size = 0;
@@ -173,7 +175,7 @@ int qn_source_generate(qn_source *out, const qn_op *op, const qn_spec *spec, int
     if (!f) {
         return qn_fail(err, "out of memory");
     }
-    int rc = print_all(f, out, op, spec, variant, consts, n_const, err);
+    int rc = print_all(f, out, r, err);
     if (fclose(f) != 0 && rc == 0) {
         rc = qn_fail(err, "out of memory");
     }
@@ -181,6 +183,13 @@ int qn_source_generate(qn_source *out, const qn_op *op, const qn_spec *spec, int
         qn_source_free(out);
     }
     return rc;
+}
+
+int qn_source_generate(qn_source *out, const qn_op *op, const qn_spec *spec, int variant,
+                       const qn_source_const *consts, int n_const, qn_err *err)
+{
+    qn_source_request r = {op->name, op->kernel, op, spec, variant, consts, n_const};
+    return qn_source_make(out, &r, err);
 }
 
 void qn_source_free(qn_source *s)

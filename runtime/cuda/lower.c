@@ -103,7 +103,7 @@ int qn_lower_launch(lowerer *l, const launch *k)
                            .variant = l->opts->variant,
                            .consts = k->consts,
                            .n_const = k->n_const};
-    if (qn_source_generate(&src, &r, l->err)) {
+    if (qn_source_make(&src, &r, l->err)) {
         return l->step ? qn_fail_prefix(l->err, "step %s", l->step->name) : -1;
     }
     int program = find_program(l, k->kernel, &src);
