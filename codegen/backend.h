@@ -12,7 +12,15 @@ typedef struct qn_exec_opts {
     int n_ubatch;  /* most tokens of one run call */
     int n_threads; /* CPU; 0: all CPUs of this process */
     bool exact;    /* CPU: f32 throughout */
-    int device;    /* CUDA */
+    int n_outputs; /* most rows of logits of one run call; 0: n_ubatch */
+    /* CUDA */
+    int device;
+    const char *cache;      /* --cache DIR, "none" or NULL (codegen/cache.h: qn_cache_place) */
+    const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
+    const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
+    bool no_graph;          /* decode by direct launches */
+    void (*log)(void *log_user, int level, const char *line); /* level 0: shown by default; may be NULL */
+    void *log_user;
 } qn_exec_opts;
 
 typedef struct qn_run {
@@ -38,6 +46,11 @@ struct qn_exec {
     const qn_plans *plans;
     qn_exec_opts opts;
     int length; /* positions held: the next token's position */
+    /* Greedy decoding on the device: feeds `token` at position length, then each choice, n times; ids[i] is
+     * the i-th choice. stop(user, id) may end it early (called in order; what was computed beyond is
+     * dropped). *n_done: choices made. NULL where the backend has no loop of its own. */
+    int (*greedy)(qn_exec *e, int32_t token, int n, int32_t *ids, int *n_done,
+                  bool (*stop)(void *user, int32_t id), void *user, qn_err *err);
     /* Runs one chunk and advances length by n. NaN or Inf in the logits is an error. */
     int (*run)(qn_exec *e, const qn_run *r, qn_err *err);
     /* Forgets positions >= length. Fails (length unchanged) where a ring no longer holds what is needed. */
@@ -51,7 +64,19 @@ struct qn_exec {
 int qn_cpu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, qn_err *err);
 void qn_cpu_memory(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *out);
 
+/* runtime/cuda */
+int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, qn_err *err);
+void qn_cuda_memory(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *out);
+/* Is there a device that the CUDA executor can use? 0: yes, and *free_bytes of it are free. */
+int qn_cuda_available(int device, uint64_t *free_bytes, qn_err *err);
+
+/* Rows of a buffer: n_ubatch, or n_outputs of those that hold output rows. */
+int qn_buf_rows(const qn_buf *b, const qn_exec_opts *opts);
+
 /* Rows a KV cache needs for these options: n_ctx, or window + n_ubatch where that is less. */
 int qn_kv_rows(const qn_kv_cache *kv, const qn_exec_opts *opts);
+
+/* Can an executor forget positions >= length? An error where a ring no longer holds what would be read. */
+int qn_kv_check_truncate(const qn_exec *e, int length, qn_err *err);
 
 #endif

@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(32 * spec::warps)
                    q_s, s);
         __syncwarp();
         for (int h = 0; h < spec::heads; h++) {
-            if (spec::softcap > 0.0f) {
+            if constexpr (spec::softcap > 0.0f) {
                 s[h] = spec::softcap * tanhf(s[h] / spec::softcap);
             }
             if (spec::alibi_max_bias > 0.0f) {

@@ -9,6 +9,7 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
     if (row >= st->n_rows) {
         return;
     }
+    constexpr int pos_dt = spec::pos_dtype < 0 ? 0 : spec::pos_dtype;
     const u8 *src = table + (i64)tokens[row] * row_bytes<spec::dtype>(spec::n_embd);
     out += row * out_stride;
     for (int k = threadIdx.x * 8; k < spec::n_embd; k += spec::threads * 8) {
@@ -18,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
             out[k + i] = spec::scale * v[i];
         }
         if (spec::n_pos > 0) {
-            decode8<spec::pos_dtype>(positions + (i64)(st->pos + row) * row_bytes<spec::pos_dtype>(spec::n_embd), k, v);
+            decode8<pos_dt>(positions + (i64)(st->pos + row) * row_bytes<pos_dt>(spec::n_embd), k, v);
             for (int i = 0; i < 8; i++) {
                 out[k + i] += v[i];
             }

@@ -28,7 +28,7 @@ QN_DEV float linear_epilogue(float y, int at, int seg, int local, const float *b
         y /= div[at];
     }
     y *= spec::out_scale;
-    if (spec::softcap > 0.0f) {
+    if constexpr (spec::softcap > 0.0f) {
         y = spec::softcap * tanhf(y / spec::softcap);
     }
     return y;

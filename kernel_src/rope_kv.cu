@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
         normalise(head, all, is_q ? spec::n_head : spec::n_head_kv, h, w, scratch);
     }
     float temp = 1.0f;
-    if (spec::temp_scale != 0.0f) {
+    if constexpr (spec::temp_scale != 0.0f) {
         temp = 1.0f + spec::temp_scale * logf(floorf((float)pos / (float)spec::temp_ctx) + 1.0f);
     }
     for (int i = threadIdx.x; i < spec::k_dim; i += spec::threads) {

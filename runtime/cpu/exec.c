@@ -10,12 +10,6 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-int qn_kv_rows(const qn_kv_cache *kv, const qn_exec_opts *opts)
-{
-    int64_t ring = (int64_t)kv->window + opts->n_ubatch;
-    return kv->window > 0 && ring < opts->n_ctx ? (int)ring : opts->n_ctx;
-}
-
 static size_t kv_value_bytes(const qn_exec_opts *opts)
 {
     return opts->exact ? sizeof(float) : sizeof(uint16_t);
@@ -28,7 +22,7 @@ static size_t kv_bytes(const qn_kv_cache *kv, const qn_exec_opts *opts, int dim)
 
 static size_t buf_bytes(const qn_buf *b, const qn_exec_opts *opts)
 {
-    return (size_t)b->width * (size_t)opts->n_ubatch * sizeof(float);
+    return (size_t)b->width * (size_t)qn_buf_rows(b, opts) * sizeof(float);
 }
 
 /* What the steps of a plan need beyond its buffers. */
@@ -173,6 +167,9 @@ static int cpu_run(qn_exec *e, const qn_run *r, qn_err *err)
     c->pos = r->pos;
     c->n_out = r->outputs == QN_OUT_ALL ? r->n : r->outputs == QN_OUT_LAST ? 1 : 0;
     c->first_out = r->n - c->n_out;
+    if (e->opts.n_outputs > 0 && c->n_out > e->opts.n_outputs) {
+        return qn_fail(err, "a run with %d rows of logits (at most %d)", c->n_out, e->opts.n_outputs);
+    }
     fill_ropes(c);
     for (int i = 0; i < plan->n_step; i++) {
         const qn_step *s = &plan->steps[i];
@@ -198,14 +195,8 @@ static int cpu_truncate(qn_exec *e, int length, qn_err *err)
     if (length < 0 || length > e->length) {
         return qn_fail(err, "cannot keep %d of %d positions", length, e->length);
     }
-    for (int i = 0; i < e->plans->n_kv; i++) {
-        const qn_kv_cache *kv = &e->plans->kv[i];
-        int rows = qn_kv_rows(kv, &e->opts);
-        int oldest = e->length - rows, needed = length - kv->window + 1;
-        if (kv->window > 0 && length > 0 && oldest > (needed > 0 ? needed : 0)) {
-            return qn_fail(err, "layer %d keeps the last %d positions only: cannot go back from %d to %d",
-                           kv->layer, rows, e->length, length);
-        }
+    if (qn_kv_check_truncate(e, length, err)) {
+        return -1;
     }
     e->length = length;
     return 0;

@@ -1,6 +1,7 @@
 /* lower.c: what is common to all ops: lists, programs, launches. lower_ops.c has one function an op. */
 #include "cuda/lower_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +44,7 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
 }
 
 /* Index of the program with this source; it is added where it is new. Takes the source. */
-static int find_program(lowerer *l, const char *kernel, qn_source *src)
+static int find_program(lowerer *l, const char *name, qn_source *src)
 {
     qn_lowered *out = l->out;
     for (int i = 0; i < out->n_program; i++) {
@@ -66,7 +67,7 @@ static int find_program(lowerer *l, const char *kernel, qn_source *src)
     qn_cuda_program *p = &out->programs[out->n_program];
     memset(p, 0, sizeof *p);
     p->source = *src;
-    strncpy(p->kernel, kernel, sizeof p->kernel - 1);
+    snprintf(p->name, sizeof p->name, "%s", name);
     p->first = l->step;
     p->n_use = 1;
     return out->n_program++;
@@ -96,17 +97,19 @@ static qn_cuda_action *add_action(lowerer *l)
 int qn_lower_launch(lowerer *l, const launch *k)
 {
     qn_source src;
-    qn_source_request r = {.name = k->name ? k->name : l->step->op->name,
+    char name[40];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(k->kernel, "."), k->kernel);
+    qn_source_request r = {.name = name,
                            .kernel = k->kernel,
-                           .op = k->name ? NULL : l->step->op,
-                           .spec = k->name ? NULL : &l->step->spec,
+                           .op = k->bare ? NULL : l->step->op,
+                           .spec = k->bare ? NULL : &l->step->spec,
                            .variant = l->opts->variant,
                            .consts = k->consts,
                            .n_const = k->n_const};
     if (qn_source_make(&src, &r, l->err)) {
         return l->step ? qn_fail_prefix(l->err, "step %s", l->step->name) : -1;
     }
-    int program = find_program(l, k->kernel, &src);
+    int program = find_program(l, name, &src);
     qn_cuda_action *a = program < 0 ? NULL : add_action(l);
     if (!a) {
         return -1;

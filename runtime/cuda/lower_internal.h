@@ -19,7 +19,7 @@ typedef struct lowerer {
 /* A launch to add. Zero grid axes are 1; rows_axis is set at run time. */
 typedef struct launch {
     const char *kernel; /* template */
-    const char *name; /* a kernel that serves no op by itself: no fields, only consts; NULL: the step's op */
+    bool bare;          /* a kernel that serves no op by itself: no fields, only consts */
     qn_source_const consts[8];
     int n_const;
     uint32_t grid[3], threads, shared;

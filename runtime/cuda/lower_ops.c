@@ -174,7 +174,7 @@ static uint64_t weight_rows(lowerer *l, const qn_tensor *t, uint64_t dst)
     }
     int n_in = (int)t->ne[0], n_rows = (int)t->ne[1];
     launch k = {.kernel = "dequant.cu",
-                .name = "dequant",
+                .bare = true,
                 .consts = {CONST_DTYPE("dtype", (int)t->type), CONST_SYMBOL("n_in", n_in),
                            CONST_SYMBOL("n_rows", n_rows), CONST("bf16", 0), CONST("threads", 256)},
                 .n_const = 5,
@@ -192,7 +192,7 @@ static int half_rows(lowerer *l, qn_view in, bool bf16)
     const qn_cuda_mem *m = l->opts->mem;
     uint32_t threads = row_threads(in.width);
     launch k = {.kernel = "to_half.cu",
-                .name = "to_half",
+                .bare = true,
                 .consts = {CONST_SYMBOL("n", in.width), CONST_SYMBOL("bf16", bf16),
                            CONST("outputs", outputs(l)), CONST("threads", (int)threads)},
                 .n_const = 4,
@@ -338,7 +338,7 @@ int qn_lower_argmax(lowerer *l, const qn_plan *decode)
     const qn_cuda_mem *m = l->opts->mem;
     l->list = &l->out->decode;
     launch k = {.kernel = "argmax.cu",
-                .name = "argmax",
+                .bare = true,
                 .consts = {CONST_SYMBOL("n_vocab", l->plans->model->n_vocab), CONST("ring", QN_CUDA_RING),
                            CONST("threads", 256), CONST("blocks", QN_CUDA_ARGMAX_BLOCKS)},
                 .n_const = 4,

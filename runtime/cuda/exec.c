@@ -1,0 +1,382 @@
+/* exec.c: the CUDA executor: walks the lowered lists, captures decode as a graph, decodes greedily on the
+ * device. */
+#include "cuda/exec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AHEAD = 8 }; /* graph launches in flight in the greedy loop */
+
+static int cu_fail(const qn_cuda_exec *x, qn_cu_result r, const char *what, qn_err *err)
+{
+    return qn_cuda_fail(&x->cuda, r, what, err);
+}
+
+static int sync_stream(qn_cuda_exec *x, qn_err *err)
+{
+    x->syncs++;
+    qn_cu_result r = x->cuda.api.StreamSynchronize(x->stream);
+    return r ? cu_fail(x, r, "running kernels", err) : 0;
+}
+
+static int launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err)
+{
+    uint32_t grid[3] = {a->grid[0], a->grid[1], a->grid[2]};
+    void *params[QN_CUDA_ARGS];
+    for (int i = 0; i < a->n_arg; i++) {
+        params[i] = (void *)(uintptr_t)&a->args[i];
+    }
+    if (a->rows_axis >= 0) {
+        grid[a->rows_axis] = (uint32_t)rows;
+    }
+    qn_cu_result r = x->cuda.api.LaunchKernel(x->functions[a->program], grid[0], grid[1], grid[2], a->threads,
+                                              1, 1, a->shared, x->stream, params, NULL);
+    return r ? cu_fail(x, r, a->step ? a->step->name : "argmax", err) : 0;
+}
+
+int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
+                   int stop_after, qn_err *err)
+{
+    for (int i = 0; i < list->n; i++) {
+        const qn_cuda_action *a = &list->actions[i];
+        if (stop_after >= 0 && (!a->step || a->step - plan->steps > stop_after)) {
+            break;
+        }
+        bool head = a->step && a->step->out[0].buf == plan->logits_buf;
+        int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows;
+        if (n == 0) {
+            continue;
+        }
+        if (a->is_gemm ? qn_gemm_run(&x->gemm, &a->gemm, n, x->stream, err) : launch_one(x, a, n, err)) {
+            return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
+        }
+    }
+    return 0;
+}
+
+void qn_cuda_capture(qn_cuda_exec *x)
+{
+    const qn_cuda_api *cu = &x->cuda.api;
+    qn_cu_graph graph = NULL;
+    qn_err err = {""};
+    qn_cu_result r = cu->StreamBeginCapture(x->stream, QN_CU_CAPTURE_THREAD_LOCAL);
+    int rc = r ? -1 : qn_cuda_launch(x, &x->base.plans->decode, &x->low.decode, 1, 1, -1, &err);
+    if (!r) {
+        r = cu->StreamEndCapture(x->stream, &graph);
+    }
+    if (!r && rc == 0) {
+        r = cu->GraphInstantiateWithFlags(&x->graph, graph, 0);
+        r = r ? r : cu->GraphUpload(x->graph, x->stream);
+    }
+    if (graph) {
+        cu->GraphDestroy(graph);
+    }
+    if (r || rc) {
+        if (!err.text[0]) {
+            cu_fail(x, r, "capturing decode", &err);
+        }
+        snprintf(x->graph_off, sizeof x->graph_off, "%.150s", err.text);
+        x->graph = NULL;
+        return;
+    }
+    x->captures++;
+}
+
+static int decode_once(qn_cuda_exec *x, qn_err *err)
+{
+    if (!x->graph && !x->graph_off[0]) {
+        if (x->base.opts.no_graph) {
+            snprintf(x->graph_off, sizeof x->graph_off, "--no-graph");
+        } else {
+            qn_cuda_capture(x);
+            if (x->graph_off[0] && x->base.opts.log) {
+                char line[200];
+                snprintf(line, sizeof line, "graph: off (%s)", x->graph_off);
+                x->base.opts.log(x->base.opts.log_user, 0, line);
+            }
+        }
+    }
+    if (x->graph) {
+        qn_cu_result r = x->cuda.api.GraphLaunch(x->graph, x->stream);
+        return r ? cu_fail(x, r, "launching the decode graph", err) : 0;
+    }
+    return qn_cuda_launch(x, &x->base.plans->decode, &x->low.decode, 1, 1, -1, err);
+}
+
+static int put_state(qn_cuda_exec *x, const qn_run *r, int n_out, qn_err *err)
+{
+    const qn_cuda_api *cu = &x->cuda.api;
+    *x->host_state = (qn_cuda_state){
+        .pos = r->pos, .n_rows = r->n, .n_out = n_out, .first_out = r->n - n_out, .token = r->tokens[0]};
+    memcpy(x->host_tokens, r->tokens, sizeof(int32_t) * (size_t)r->n);
+    qn_cu_result s = cu->MemcpyHtoDAsync(x->mem.state, x->host_state, sizeof *x->host_state, x->stream);
+    if (!s && r->phase == QN_PHASE_PREFILL) {
+        s = cu->MemcpyHtoDAsync(x->mem.tokens, x->host_tokens, sizeof(int32_t) * (size_t)r->n, x->stream);
+    }
+    return s ? cu_fail(x, s, "sending tokens", err) : 0;
+}
+
+static int check_run(const qn_exec *e, const qn_run *r, int n_out, qn_err *err)
+{
+    qn_buf outputs = {.rows = QN_ROWS_OUTPUTS};
+    if (r->n < 1 || r->n > e->opts.n_ubatch || (r->phase == QN_PHASE_DECODE && r->n != 1) ||
+        n_out > qn_buf_rows(&outputs, &e->opts)) {
+        return qn_fail(err, "a run of %d tokens with %d rows of logits (at most %d and %d; one in decode)",
+                       r->n, n_out, e->opts.n_ubatch, qn_buf_rows(&outputs, &e->opts));
+    }
+    if (r->pos != e->length) {
+        return qn_fail(err, "run at position %d, but %d positions are held", r->pos, e->length);
+    }
+    if (r->n > e->opts.n_ctx - r->pos) {
+        return qn_fail(err, "the context of %d tokens is full: %d held, %d more asked for", e->opts.n_ctx,
+                       r->pos, r->n);
+    }
+    for (int i = 0; i < r->n; i++) {
+        if (r->tokens[i] < 0 || r->tokens[i] >= e->plans->model->n_vocab) {
+            return qn_fail(err, "token id %d at position %d is outside the vocabulary of %d", r->tokens[i],
+                           r->pos + i, e->plans->model->n_vocab);
+        }
+    }
+    return 0;
+}
+
+static int take_logits(qn_cuda_exec *x, const qn_plan *plan, int n_out, float *out, qn_err *err)
+{
+    size_t n = (size_t)x->base.plans->model->n_vocab;
+    qn_cu_result r = x->cuda.api.MemcpyDtoHAsync(x->host_logits, x->mem.bufs[plan->logits_buf],
+                                                 sizeof(float) * n * (size_t)n_out, x->stream);
+    if (r) {
+        return cu_fail(x, r, "fetching logits", err);
+    }
+    if (sync_stream(x, err)) {
+        return -1;
+    }
+    for (size_t i = 0; i < n * (size_t)n_out; i++) {
+        if (!isfinite(x->host_logits[i])) {
+            return qn_fail(err, "logits hold %s (output row %zu, token %zu)",
+                           isnan(x->host_logits[i]) ? "NaN" : "infinity", i / n, i % n);
+        }
+    }
+    memcpy(out, x->host_logits, sizeof(float) * n * (size_t)n_out);
+    return 0;
+}
+
+static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
+{
+    qn_cuda_exec *x = (qn_cuda_exec *)e;
+    int n_out = r->outputs == QN_OUT_ALL ? r->n : r->outputs == QN_OUT_LAST ? 1 : 0;
+    bool decode = r->phase == QN_PHASE_DECODE;
+    const qn_plan *plan = decode ? &e->plans->decode : &e->plans->prefill;
+    if (check_run(e, r, n_out, err)) {
+        return -1;
+    }
+    x->cuda.api.CtxSetCurrent(x->ctx);
+    int rc = put_state(x, r, n_out, err);
+    if (rc == 0 && decode && r->stop_after < 0) {
+        rc = decode_once(x, err);
+    } else if (rc == 0) {
+        const qn_cuda_list *list = decode                ? &x->low.decode
+                                   : r->n <= QN_CUDA_FEW ? &x->low.few
+                                                         : &x->low.prefill;
+        rc = qn_cuda_launch(x, plan, list, r->n, n_out, r->stop_after, err);
+    }
+    if (rc == 0 && n_out > 0 && r->stop_after < 0) {
+        rc = take_logits(x, plan, n_out, r->logits, err);
+    } else if (rc == 0) {
+        rc = sync_stream(x, err);
+    }
+    if (rc == 0) {
+        e->length += r->n;
+    }
+    return rc;
+}
+
+static int cuda_greedy(qn_exec *e, int32_t token, int n, int32_t *ids, int *n_done,
+                       bool (*stop)(void *user, int32_t id), void *user, qn_err *err)
+{
+    qn_cuda_exec *x = (qn_cuda_exec *)e;
+    qn_run r = {.tokens = &token, .n = 1, .pos = e->length, .phase = QN_PHASE_DECODE};
+    *n_done = 0;
+    if (n < 1 || n > e->opts.n_ctx - e->length) {
+        return qn_fail(err, "%d tokens asked for, %d positions left", n, e->opts.n_ctx - e->length);
+    }
+    if (check_run(e, &r, 1, err)) {
+        return -1;
+    }
+    x->cuda.api.CtxSetCurrent(x->ctx);
+    for (int i = 0; i < QN_CUDA_RING; i++) {
+        x->ring[i] = -2; /* not written yet */
+    }
+    int rc = put_state(x, &r, 1, err), sent = 0, base = e->length;
+    bool stopped = false;
+    while (rc == 0 && *n_done < n && !stopped) {
+        while (rc == 0 && sent < n && sent < *n_done + AHEAD) {
+            rc = decode_once(x, err);
+            sent++;
+        }
+        volatile int32_t *slot = &x->ring[*n_done % QN_CUDA_RING];
+        for (int spin = 0; rc == 0 && *slot == -2; spin++) {
+            if (spin % 4096 == 4095) { /* a failed kernel never writes */
+                qn_cu_result s = x->cuda.api.StreamQuery(x->stream);
+                if (s && s != QN_CU_NOT_READY) {
+                    rc = cu_fail(x, s, "decoding", err);
+                } else if (!s && *slot == -2) {
+                    rc = qn_fail(err, "decoding ended without a choice");
+                }
+            }
+        }
+        if (rc == 0) {
+            int32_t id = *slot;
+            *slot = -2;
+            if (id < 0) {
+                rc = qn_fail(err, "logits hold NaN at position %d", base + *n_done);
+            } else {
+                ids[(*n_done)++] = id;
+                stopped = stop && stop(user, id);
+            }
+        }
+    }
+    qn_err late;
+    if (sync_stream(x, rc ? &late : err) && rc == 0) {
+        rc = -1;
+    }
+    /* The cache holds the input token and every choice that was fed back; what ran ahead is forgotten. */
+    e->length = base + *n_done;
+    return rc;
+}
+
+static int cuda_truncate(qn_exec *e, int length, qn_err *err)
+{
+    if (length < 0 || length > e->length) {
+        return qn_fail(err, "cannot keep %d of %d positions", length, e->length);
+    }
+    if (qn_kv_check_truncate(e, length, err)) {
+        return -1;
+    }
+    e->length = length;
+    return 0;
+}
+
+static int cuda_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err)
+{
+    qn_cuda_exec *x = (qn_cuda_exec *)e;
+    if (v.buf < 0 || v.buf >= e->plans->n_buf || v.col < 0 || v.width < 0 ||
+        v.col + v.width > e->plans->bufs[v.buf].width || row < 0 || n_rows < 0 ||
+        row + n_rows > qn_buf_rows(&e->plans->bufs[v.buf], &e->opts)) {
+        return qn_fail(err, "no such view");
+    }
+    x->cuda.api.CtxSetCurrent(x->ctx);
+    for (int i = 0; i < n_rows; i++) {
+        uint64_t at = x->mem.bufs[v.buf] +
+                      4 * ((uint64_t)(row + i) * (uint64_t)e->plans->bufs[v.buf].width + (uint64_t)v.col);
+        qn_cu_result r =
+            x->cuda.api.MemcpyDtoH(out + (size_t)i * (size_t)v.width, at, sizeof(float) * (size_t)v.width);
+        if (r) {
+            return cu_fail(x, r, "reading a buffer", err);
+        }
+    }
+    return 0;
+}
+
+static void cuda_free(qn_exec *e)
+{
+    qn_cuda_exec *x = (qn_cuda_exec *)e;
+    const qn_cuda_api *cu = &x->cuda.api;
+    if (x->ctx) {
+        cu->CtxSetCurrent(x->ctx);
+        if (x->stream) {
+            cu->StreamSynchronize(x->stream);
+        }
+        if (x->graph) {
+            cu->GraphExecDestroy(x->graph);
+        }
+        qn_gemm_close(&x->gemm);
+        for (int i = 0; x->modules && i < x->low.n_program; i++) {
+            if (x->modules[i]) {
+                cu->ModuleUnload(x->modules[i]);
+            }
+        }
+        void *pinned[4] = {x->host_state, x->host_tokens, x->host_logits, (void *)x->ring};
+        for (int i = 0; i < 4; i++) {
+            if (pinned[i]) {
+                cu->MemFreeHost(pinned[i]);
+            }
+        }
+        for (int i = 0; i < x->n_alloc; i++) {
+            cu->MemFree(x->allocs[i]);
+        }
+        if (x->stream) {
+            cu->StreamDestroy(x->stream);
+        }
+        cu->DevicePrimaryCtxRelease(x->dev.handle);
+    }
+    free(x->modules);
+    free(x->functions);
+    qn_jit_free(x->jit);
+    qn_lowered_free(&x->low);
+    free(x->placed);
+    free(x->mem.bufs);
+    free(x->mem.k);
+    free(x->mem.v);
+    free(x);
+}
+
+int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, qn_err *err)
+{
+    qn_cuda_exec *x = qn_calloc(1, sizeof *x);
+    if (!x) {
+        return qn_fail(err, "out of memory");
+    }
+    x->base = (qn_exec){.name = "cuda",
+                        .plans = plans,
+                        .opts = *opts,
+                        .greedy = cuda_greedy,
+                        .run = cuda_run,
+                        .truncate = cuda_truncate,
+                        .read = cuda_read,
+                        .free = cuda_free};
+    if (qn_cuda_setup(x, err)) {
+        cuda_free(&x->base);
+        return qn_fail_prefix(err, "backend cuda");
+    }
+    *out = &x->base;
+    return 0;
+}
+
+void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
+{
+    qn_cuda_sizes z = qn_cuda_scratch_sizes(p, opts);
+    *out = (qn_memory){.weights = qn_model_weight_bytes(p->model)};
+    for (int i = 0; i < p->n_kv; i++) {
+        const qn_kv_cache *k = &p->kv[i];
+        out->kv +=
+            2 * (uint64_t)k->n_head_kv * (uint64_t)(k->k_dim + k->v_dim) * (uint64_t)qn_kv_rows(k, opts);
+    }
+    for (int i = 0; i < p->n_buf; i++) {
+        out->activations += 4 * (uint64_t)p->bufs[i].width * (uint64_t)qn_buf_rows(&p->bufs[i], opts);
+    }
+    out->other = z.parts + z.w16 + z.a16 + z.row_scale + z.product + (32 << 20);
+}
+
+int qn_cuda_available(int device, uint64_t *free_bytes, qn_err *err)
+{
+    static qn_cuda cuda; /* the driver stays open; loading it again finds it open */
+    qn_cuda_device dev;
+    qn_cu_context ctx;
+    size_t free_now = 0, total = 0;
+    if (qn_cuda_load(&cuda, err) || qn_cuda_init(&cuda, err) ||
+        qn_cuda_device_get(&cuda, device, &dev, err)) {
+        return -1;
+    }
+    qn_cu_result r = cuda.api.DevicePrimaryCtxRetain(&ctx, dev.handle);
+    if (r) {
+        return qn_cuda_fail(&cuda, r, "opening the device", err);
+    }
+    cuda.api.CtxSetCurrent(ctx);
+    r = cuda.api.MemGetInfo(&free_now, &total);
+    cuda.api.DevicePrimaryCtxRelease(dev.handle);
+    *free_bytes = free_now;
+    return r ? qn_cuda_fail(&cuda, r, "asking for free memory", err) : 0;
+}

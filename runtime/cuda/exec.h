@@ -1,0 +1,88 @@
+/* exec.h: inside of the CUDA executor. */
+#ifndef QN_CUDA_EXEC_H
+#define QN_CUDA_EXEC_H
+
+#include "codegen/jit.h"
+#include "cuda/cublaslt.h"
+#include "cuda/driver.h"
+#include "cuda/lower.h"
+
+/* One matrix product as cuBLASLt has planned it. */
+typedef struct qn_gemm_plan {
+    int n_in, n_out, ld_out, rows;
+    bool bf16;
+    qn_lt_desc desc;
+    qn_lt_layout a, b, c;
+    qn_lt_algo algo;
+} qn_gemm_plan;
+
+typedef struct qn_gemm {
+    qn_cublaslt lt;
+    bool loaded;
+    qn_lt_handle handle;
+    uint64_t workspace;
+    size_t workspace_bytes;
+    qn_gemm_plan *plans;
+    int n, cap;
+} qn_gemm;
+
+int qn_gemm_open(qn_gemm *g, int driver_major, uint64_t workspace, size_t bytes, qn_err *err);
+void qn_gemm_close(qn_gemm *g);
+/* out = a * w^T, f32 accumulation. */
+int qn_gemm_run(qn_gemm *g, const qn_cuda_gemm *p, int rows, qn_cu_stream stream, qn_err *err);
+
+/* A piece of host memory and where it goes on the device. */
+typedef struct qn_upload_item {
+    const void *src;
+    uint64_t dst;
+    size_t bytes;
+} qn_upload_item;
+
+/* Copies through pinned buffers with several reader threads; returns when all is on the device. The calling
+ * thread's context is used. seconds: may be NULL. */
+int qn_upload(const qn_cuda *cuda, qn_cu_context ctx, const qn_upload_item *items, int n, int n_threads,
+              double *seconds, qn_err *err);
+
+typedef struct qn_placed {
+    const void *key; /* qn_tensor or RoPE table */
+    const void *src;
+    size_t bytes;
+    uint64_t address;
+} qn_placed;
+
+typedef struct qn_cuda_exec {
+    qn_exec base;
+    qn_cuda cuda;
+    qn_cuda_device dev;
+    qn_cu_context ctx;
+    qn_cu_stream stream;
+    qn_nvrtc nvrtc;
+    qn_jit *jit;
+    qn_gemm gemm;
+    qn_lowered low;
+    qn_cu_module *modules;     /* by program */
+    qn_cu_function *functions; /* by program */
+    qn_cuda_mem mem;
+    qn_placed *placed; /* weights and tables */
+    int n_placed;
+    uint64_t allocs[128];
+    int n_alloc;
+    uint64_t device_bytes;
+    qn_cuda_state *host_state; /* pinned */
+    int32_t *host_tokens;      /* pinned [n_ubatch] */
+    float *host_logits;        /* pinned [n_outputs][n_vocab] */
+    volatile int32_t *ring;    /* pinned and mapped: ids that the greedy choice made */
+    qn_cu_graph_exec graph;
+    char graph_off[160]; /* why there is no graph; "" */
+    int captures, syncs;
+} qn_cuda_exec;
+
+/* exec_setup.c */
+int qn_cuda_setup(qn_cuda_exec *x, qn_err *err);
+/* exec_graph.c: captures the decode list; a failure leaves graph_off filled and is no error. */
+void qn_cuda_capture(qn_cuda_exec *x);
+/* Launches the actions of a list up to the step with index stop_after (-1: all). */
+int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
+                   int stop_after, qn_err *err);
+
+#endif

@@ -1,0 +1,356 @@
+/* exec_setup.c: what stands before the first token: device, memory, weights, kernels. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/threads.h"
+#include "cuda/exec.h"
+
+enum { WORKSPACE = 32 << 20, ALIGN = 256, UPLOAD_THREADS = 8 };
+
+static int alloc(qn_cuda_exec *x, size_t bytes, const char *what, uint64_t *out, qn_err *err)
+{
+    qn_cu_ptr p = 0;
+    if (x->n_alloc == (int)(sizeof x->allocs / sizeof *x->allocs)) {
+        return qn_fail(err, "too many device allocations");
+    }
+    bytes = bytes ? bytes : ALIGN;
+    qn_cu_result r = x->cuda.api.MemAlloc(&p, bytes);
+    if (r) {
+        qn_cuda_fail(&x->cuda, r, what, err);
+        return qn_fail_prefix(err, "%.1f MiB of device memory", (double)bytes / 1048576.0);
+    }
+    x->allocs[x->n_alloc++] = p;
+    x->device_bytes += bytes;
+    *out = p;
+    return 0;
+}
+
+static int open_device(qn_cuda_exec *x, qn_err *err)
+{
+    if (qn_cuda_load(&x->cuda, err) || qn_cuda_init(&x->cuda, err) ||
+        qn_cuda_device_get(&x->cuda, x->base.opts.device, &x->dev, err)) {
+        return -1;
+    }
+    const qn_cuda_api *cu = &x->cuda.api;
+    qn_cu_result r = cu->DevicePrimaryCtxRetain(&x->ctx, x->dev.handle);
+    r = r ? r : cu->CtxSetCurrent(x->ctx);
+    r = r ? r : cu->StreamCreate(&x->stream, QN_CU_STREAM_NON_BLOCKING);
+    return r ? qn_cuda_fail(&x->cuda, r, "opening the device", err) : 0;
+}
+
+/* Adds a tensor or table once. */
+static void place(qn_cuda_exec *x, const void *key, const void *src, size_t bytes, uint64_t *end)
+{
+    if (!key) {
+        return;
+    }
+    for (int i = 0; i < x->n_placed; i++) {
+        if (x->placed[i].key == key) {
+            return;
+        }
+    }
+    x->placed[x->n_placed++] = (qn_placed){key, src, bytes, *end};
+    *end += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Offsets of everything the plans read; they become addresses once the memory is there. */
+static int place_all(qn_cuda_exec *x, uint64_t *bytes, qn_err *err)
+{
+    const qn_plan *plans[2] = {&x->base.plans->prefill, &x->base.plans->decode};
+    size_t most = 0;
+    for (int k = 0; k < 2; k++) {
+        most += (size_t)plans[k]->n_step * (QN_STEP_WEIGHTS + 1);
+    }
+    x->placed = qn_calloc(most, sizeof *x->placed);
+    if (!x->placed) {
+        return qn_fail(err, "out of memory");
+    }
+    *bytes = 0;
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < plans[k]->n_step; i++) {
+            const qn_step *s = &plans[k]->steps[i];
+            for (int w = 0; w < QN_STEP_WEIGHTS; w++) {
+                if (s->w[w]) {
+                    place(x, s->w[w], s->w[w]->data, s->w[w]->n_bytes, bytes);
+                }
+            }
+            if (s->table) {
+                place(x, s->table, s->table, sizeof(float) * (size_t)(s->spec.rope_kv.n_rot / 2), bytes);
+            }
+        }
+    }
+    return 0;
+}
+
+static uint64_t address_of(const void *user, const void *key)
+{
+    const qn_cuda_exec *x = user;
+    for (int i = 0; i < x->n_placed; i++) {
+        if (x->placed[i].key == key) {
+            return x->placed[i].address;
+        }
+    }
+    return 0;
+}
+
+static uint64_t weight_address(const void *user, const qn_tensor *t)
+{
+    return address_of(user, t);
+}
+
+static uint64_t table_address(const void *user, const float *t)
+{
+    return address_of(user, t);
+}
+
+static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
+{
+    const qn_plans *p = x->base.plans;
+    const qn_exec_opts *o = &x->base.opts;
+    qn_cuda_mem *m = &x->mem;
+    qn_cuda_sizes z = qn_cuda_scratch_sizes(p, o);
+    uint64_t weights;
+    m->bufs = qn_calloc((size_t)p->n_buf, sizeof *m->bufs);
+    m->k = qn_calloc((size_t)p->n_kv + 1, sizeof *m->k);
+    m->v = qn_calloc((size_t)p->n_kv + 1, sizeof *m->v);
+    if (!m->bufs || !m->k || !m->v) {
+        return qn_fail(err, "out of memory");
+    }
+    if (alloc(x, weight_bytes, "weights", &weights, err)) {
+        return -1;
+    }
+    for (int i = 0; i < x->n_placed; i++) {
+        x->placed[i].address += weights;
+    }
+    uint64_t total = 0, base;
+    for (int pass = 0; pass < 2; pass++) { /* all caches in one allocation: sizes, then addresses */
+        uint64_t at = pass ? base : 0;
+        for (int i = 0; i < p->n_kv; i++) {
+            uint64_t row = 2 * (uint64_t)p->kv[i].n_head_kv * (uint64_t)qn_kv_rows(&p->kv[i], o);
+            m->k[i] = at;
+            at += (row * (uint64_t)p->kv[i].k_dim + ALIGN - 1) / ALIGN * ALIGN;
+            m->v[i] = at;
+            at += (row * (uint64_t)p->kv[i].v_dim + ALIGN - 1) / ALIGN * ALIGN;
+        }
+        total = at;
+        if (pass == 0 && alloc(x, total, "KV cache", &base, err)) {
+            return -1;
+        }
+    }
+    for (int i = 0; i < p->n_buf; i++) {
+        size_t bytes = (size_t)p->bufs[i].width * (size_t)qn_buf_rows(&p->bufs[i], o) * sizeof(float);
+        if (alloc(x, bytes, p->bufs[i].name, &m->bufs[i], err)) {
+            return -1;
+        }
+    }
+    if (alloc(x, sizeof(qn_cuda_state), "state", &m->state, err) ||
+        alloc(x, sizeof(int32_t) * (size_t)o->n_ubatch, "tokens", &m->tokens, err) ||
+        alloc(x, z.parts, "attention parts", &m->parts, err) ||
+        alloc(x, z.w16, "f16 weights", &m->w16, err) || alloc(x, z.a16, "f16 activations", &m->a16, err) ||
+        alloc(x, z.row_scale, "row factors", &m->row_scale, err) ||
+        alloc(x, z.product, "products", &m->product, err) ||
+        alloc(x, 8 * QN_CUDA_ARGMAX_BLOCKS, "choice", &m->best, err) ||
+        alloc(x, 4, "choice", &m->arrived, err)) {
+        return -1;
+    }
+    qn_cu_result r = x->cuda.api.MemsetD8Async(m->arrived, 0, 4, x->stream);
+    r = r ? r
+          : x->cuda.api.MemsetD8Async(base, 0, total, x->stream); /* rows never written must stay finite */
+    m->weight = weight_address;
+    m->table = table_address;
+    m->user = x;
+    return r ? qn_cuda_fail(&x->cuda, r, "clearing memory", err) : 0;
+}
+
+static int alloc_host(qn_cuda_exec *x, qn_err *err)
+{
+    const qn_cuda_api *cu = &x->cuda.api;
+    const qn_exec_opts *o = &x->base.opts;
+    qn_buf outputs = {.rows = QN_ROWS_OUTPUTS};
+    size_t logits = sizeof(float) * (size_t)x->base.plans->model->n_vocab * (size_t)qn_buf_rows(&outputs, o);
+    void *state, *tokens, *rows, *ring;
+    qn_cu_ptr ring_dev = 0;
+    qn_cu_result r = cu->MemHostAlloc(&state, sizeof(qn_cuda_state), 0);
+    x->host_state = r ? NULL : state;
+    r = r ? r : cu->MemHostAlloc(&tokens, sizeof(int32_t) * (size_t)o->n_ubatch, 0);
+    x->host_tokens = r ? NULL : tokens;
+    r = r ? r : cu->MemHostAlloc(&rows, logits, 0);
+    x->host_logits = r ? NULL : rows;
+    r = r ? r : cu->MemHostAlloc(&ring, sizeof(int32_t) * QN_CUDA_RING, QN_CU_HOST_ALLOC_MAPPED);
+    x->ring = r ? NULL : ring;
+    r = r ? r : cu->MemHostGetDevicePointer(&ring_dev, ring, 0);
+    x->mem.ring = ring_dev;
+    return r ? qn_cuda_fail(&x->cuda, r, "pinned host memory", err) : 0;
+}
+
+typedef struct uploader {
+    qn_cuda_exec *x;
+    qn_upload_item *items;
+    double seconds;
+    int rc;
+    qn_err err;
+} uploader;
+
+static void *run_upload(void *arg)
+{
+    uploader *u = arg;
+    int threads = qn_cpu_count() < UPLOAD_THREADS ? qn_cpu_count() : UPLOAD_THREADS;
+    u->rc = qn_upload(&u->x->cuda, u->x->ctx, u->items, u->x->n_placed, threads, &u->seconds, &u->err);
+    return NULL;
+}
+
+static void on_progress(void *user, const qn_jit_progress *p)
+{
+    const qn_cuda_exec *x = user;
+    char line[160];
+    if (!x->base.opts.log) {
+        return;
+    }
+    if (p->done == 0) {
+        snprintf(line, sizeof line, "compiling %d kernels (%d in the cache)%s", p->total, p->cached,
+                 p->kept ? ", cached next time" : "; they are not kept");
+        x->base.opts.log(x->base.opts.log_user, 0, line);
+    } else {
+        snprintf(line, sizeof line, "%d/%d %.80s %.0f ms", p->done, p->total, p->name, 1e3 * p->seconds);
+        x->base.opts.log(x->base.opts.log_user, 1, line);
+    }
+}
+
+static void on_log(void *user, int level, const char *line)
+{
+    const qn_cuda_exec *x = user;
+    if (x->base.opts.log) {
+        x->base.opts.log(x->base.opts.log_user, level, line);
+    }
+}
+
+static int load_module(qn_cuda_exec *x, const qn_kernel **k, int i, qn_err *err)
+{
+    const qn_cuda_api *cu = &x->cuda.api;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        const qn_blob *image = (*k)->cubin.size ? &(*k)->cubin : &(*k)->ptx;
+        qn_cu_result r = cu->ModuleLoadDataEx(&x->modules[i], image->data, 0, NULL, NULL);
+        r = r ? r : cu->ModuleGetFunction(&x->functions[i], x->modules[i], x->low.programs[i].source.symbol);
+        if (!r) {
+            return 0;
+        }
+        qn_cuda_fail(&x->cuda, r, (*k)->name, err);
+        qn_err why = *err;
+        if (!(*k)->cached || qn_jit_replace(x->jit, k, why.text, err)) {
+            return -1;
+        }
+    }
+    return -1;
+}
+
+static int build_kernels(qn_cuda_exec *x, qn_err *err)
+{
+    qn_arch arch;
+    const qn_exec_opts *o = &x->base.opts;
+    static char place[QN_PATH_MAX];
+    const char *why;
+    if (qn_nvrtc_load(&x->nvrtc, x->cuda.version / 1000, err) ||
+        qn_arch_for_device(&arch, &x->nvrtc, x->dev.cc, err) ||
+        (o->variant && qn_variant_by_name(&arch.variant, &arch, o->variant, err))) {
+        return -1;
+    }
+    qn_lower_opts lo = {o, &x->mem, arch.variant, x->dev.multiprocessors};
+    if (qn_lower(&x->low, x->base.plans, &lo, err)) {
+        return -1;
+    }
+    int n = x->low.n_program;
+    bool kept = qn_cache_place(place, sizeof place, o->cache, &why);
+    qn_jit_opts jo = {.nvrtc = &x->nvrtc,
+                      .arch = arch,
+                      .cache_dir = kept ? place : NULL,
+                      .kernel_src = o->kernel_src,
+                      .log = on_log,
+                      .progress = on_progress,
+                      .user = x};
+    qn_jit_program *programs = qn_calloc((size_t)n, sizeof *programs);
+    const qn_kernel **kernels = qn_calloc((size_t)n, sizeof *kernels);
+    x->modules = qn_calloc((size_t)n, sizeof *x->modules);
+    x->functions = qn_calloc((size_t)n, sizeof *x->functions);
+    int rc = programs && kernels && x->modules && x->functions ? 0 : qn_fail(err, "out of memory");
+    for (int i = 0; i < n && rc == 0; i++) {
+        const qn_cuda_program *p = &x->low.programs[i];
+        programs[i] = (qn_jit_program){p->name, p->source.spec, p->source.text, p->source.symbol};
+    }
+    rc = rc ? rc : qn_jit_new(&x->jit, &jo, err);
+    rc = rc ? rc : qn_jit_compile_all(x->jit, programs, n, kernels, err);
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = load_module(x, &kernels[i], i, err);
+    }
+    if (rc == 0) {
+        qn_jit_seal(x->jit);
+    }
+    free(programs);
+    free(kernels);
+    return rc;
+}
+
+/* Blocks that ask for more shared memory than the default limit must say so beforehand. */
+static int raise_shared_limits(qn_cuda_exec *x, qn_err *err)
+{
+    const qn_cuda_list *lists[3] = {&x->low.decode, &x->low.few, &x->low.prefill};
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < lists[k]->n; i++) {
+            const qn_cuda_action *a = &lists[k]->actions[i];
+            if (a->is_gemm || a->shared <= 48 * 1024) {
+                continue;
+            }
+            if (a->shared > (uint32_t)x->dev.smem_per_block) {
+                return qn_fail(err, "step %s needs %u bytes of shared memory a block; the card has %d",
+                               a->step->name, a->shared, x->dev.smem_per_block);
+            }
+            qn_cu_result r = x->cuda.api.FuncSetAttribute(x->functions[a->program],
+                                                          QN_CU_FUNC_MAX_DYNAMIC_SMEM, (int)a->shared);
+            if (r) {
+                return qn_cuda_fail(&x->cuda, r, a->step->name, err);
+            }
+        }
+    }
+    return 0;
+}
+
+int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
+{
+    uint64_t weight_bytes, workspace;
+    if (open_device(x, err) || place_all(x, &weight_bytes, err) || alloc_device(x, weight_bytes, err) ||
+        alloc_host(x, err) || alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err) ||
+        qn_gemm_open(&x->gemm, x->cuda.version / 1000, workspace, WORKSPACE, err)) {
+        return -1;
+    }
+    uploader u = {.x = x};
+    pthread_t thread;
+    u.items = qn_calloc((size_t)x->n_placed + 1, sizeof *u.items);
+    if (!u.items) {
+        return qn_fail(err, "out of memory");
+    }
+    for (int i = 0; i < x->n_placed; i++) {
+        u.items[i] = (qn_upload_item){x->placed[i].src, x->placed[i].address, x->placed[i].bytes};
+    }
+    bool beside = pthread_create(&thread, NULL, run_upload, &u) == 0;
+    int rc = build_kernels(x, err);
+    if (beside) {
+        pthread_join(thread, NULL);
+    } else {
+        run_upload(&u);
+    }
+    free(u.items);
+    if (rc == 0 && u.rc) {
+        *err = u.err;
+        rc = -1;
+    }
+    rc = rc ? rc : raise_shared_limits(x, err);
+    if (rc == 0 && x->base.opts.log) {
+        char line[160];
+        snprintf(line, sizeof line, "device memory %.1f MiB; weights uploaded in %.0f ms (%.1f GB/s)",
+                 (double)x->device_bytes / 1048576.0, 1e3 * u.seconds,
+                 1e-9 * (double)weight_bytes / u.seconds);
+        x->base.opts.log(x->base.opts.log_user, 1, line);
+    }
+    return rc;
+}
