@@ -13,7 +13,7 @@ typedef struct qn_exec_opts {
     int n_threads; /* CPU; 0: all CPUs of this process */
     bool exact;    /* CPU: f32 throughout */
     int n_outputs; /* most rows of logits of one run call; 0: n_ubatch */
-    /* CUDA */
+    bool cuda;     /* which executor these are for; the rest is CUDA's */
     int device;
     const char *cache;      /* --cache DIR, "none" or NULL (codegen/cache.h: qn_cache_place) */
     const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */

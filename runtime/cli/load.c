@@ -41,6 +41,12 @@ static const qn_opt backend_opts[] = {
      offsetof(qn_model_args, n_ubatch), 1, INT_MAX},
     {"-b, --batch-size", "N", "The same as -ub; of both, the smaller counts.", QN_OPT_INT,
      offsetof(qn_model_args, n_batch), 1, INT_MAX},
+    {"--cache", "DIR", "Folder of compiled kernels, or none (backend cuda).", QN_OPT_STR,
+     offsetof(qn_model_args, cache)},
+    {"--variant", "NAME", "Kernels of an older card: sm75, sm80, sm90a (backend cuda).", QN_OPT_STR,
+     offsetof(qn_model_args, variant)},
+    {"--no-graph", NULL, "Decode by direct launches (backend cuda).", QN_OPT_FLAG,
+     offsetof(qn_model_args, no_graph)},
     {"--exact", NULL, "CPU reference arithmetic: f32 throughout, slow.", QN_OPT_FLAG,
      offsetof(qn_model_args, exact)},
     {0},
@@ -112,6 +118,11 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .n_ubatch = n,
         .n_threads = a->n_threads,
         .exact = a->exact,
+        .n_outputs = a->n_outputs,
+        .cache = a->cache,
+        .kernel_src = a->kernel_dir,
+        .variant = a->variant,
+        .no_graph = a->no_graph,
     };
 }
 
@@ -190,11 +201,13 @@ int qn_cli_load(qn_loaded *out, const qn_model_args *a, unsigned what)
     double start = qn_seconds();
     memset(out, 0, sizeof *out);
     /* A backend that is not there is known before any file is read. */
-    if (a->backend == QUERN_BACKEND_CUDA) {
-        qn_cli_error("backend cuda: this build of quern has no CUDA executor yet; use --backend cpu");
+    uint64_t free_bytes;
+    qn_err gone;
+    if (a->backend == QUERN_BACKEND_CUDA && qn_cuda_available(a->device, &free_bytes, &gone) != 0) {
+        qn_cli_error("backend cuda: %s", gone.text);
         return -1;
     }
-    if (a->device != 0) {
+    if (a->device != 0 && a->backend == QUERN_BACKEND_CPU) {
         qn_cli_note("--device %d has no effect on backend cpu", a->device);
     }
     if (load_model(out, a, (what & QN_LOAD_TEXT) != 0, &err) != 0) {

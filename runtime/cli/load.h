@@ -12,7 +12,9 @@ typedef struct qn_model_args {
     int backend, device;
     int n_threads;
     int n_batch, n_ubatch;
-    bool exact;
+    bool exact, no_graph;
+    int n_outputs; /* most logits rows of a chunk; 0: the default */
+    const char *cache, *variant;
     qn_ints end_tokens;
 } qn_model_args;
 

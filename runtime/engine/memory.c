@@ -20,7 +20,11 @@ uint64_t qn_memory_total(const qn_memory *m)
 void qn_memory_of(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *out)
 {
     memset(out, 0, sizeof *out);
-    qn_cpu_memory(plans, opts, out);
+    if (opts->cuda) {
+        qn_cuda_memory(plans, opts, out);
+    } else {
+        qn_cpu_memory(plans, opts, out);
+    }
 }
 
 int qn_memory_largest_ctx(const qn_plans *plans, const qn_exec_opts *opts, uint64_t available)

@@ -13,7 +13,7 @@ uint64_t qn_memory_available(void);
 
 uint64_t qn_memory_total(const qn_memory *m);
 
-/* Memory of a CPU session with these options. */
+/* Memory of a session with these options, on the host or on the device. */
 void qn_memory_of(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *out);
 
 /* Largest n_ctx <= opts->n_ctx that fits `available` bytes; 0: none does. */

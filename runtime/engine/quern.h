@@ -66,6 +66,12 @@ typedef struct quern_session_params {
     int n_ubatch;  /* 0: 512 */
     int n_threads; /* 0: all CPUs */
     bool exact;    /* CPU reference arithmetic: f32 throughout */
+    int n_outputs; /* most tokens of a chunk whose logits are kept (all_logits); 0: 64. More takes memory */
+    /* backend cuda */
+    const char *cache;      /* folder of compiled kernels, "none", or NULL: the usual places */
+    const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
+    const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
+    bool no_graph;          /* decode by direct launches instead of a captured graph */
 } quern_session_params;
 
 /* A session owns KV caches for the model's n_ctx positions. What does not fit in memory is an error that says

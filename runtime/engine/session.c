@@ -7,19 +7,43 @@
 #include "engine/engine.h"
 #include "engine/memory.h"
 
-enum { DEFAULT_UBATCH = 512 };
+enum { DEFAULT_UBATCH = 512, DEFAULT_OUTPUTS = 64 };
+
+/* auto: the GPU where one answers and the arithmetic asked for runs there, else the CPU with the reason said.
+ */
+static int choose_backend(const quern_model *m, const quern_session_params *p, qn_exec_opts *opts,
+                          qn_err *err)
+{
+    uint64_t free_bytes;
+    if (p->backend == QUERN_BACKEND_CPU || (p->backend == QUERN_BACKEND_AUTO && p->exact)) {
+        return 0;
+    }
+    if (p->exact) {
+        return qn_fail(err, "the exact arithmetic runs on backend cpu only");
+    }
+    if (qn_cuda_available(p->device, &free_bytes, err) == 0) {
+        opts->cuda = true;
+        return 0;
+    }
+    if (p->backend == QUERN_BACKEND_CUDA) {
+        return qn_fail_prefix(err, "backend cuda");
+    }
+    qn_engine_log(m, 0, "backend cpu: %s", err->text);
+    return 0;
+}
 
 int qn_session_opts(const quern_model *m, const quern_session_params *params, qn_exec_opts *opts, qn_err *err)
 {
     const quern_session_params none = {0};
     const quern_session_params *p = params != NULL ? params : &none;
-    if (p->backend == QUERN_BACKEND_CUDA) {
-        return qn_fail(err, "backend cuda: this build of quern has no CUDA executor yet; use backend cpu");
-    }
-    if (p->n_ubatch < 0 || p->n_threads < 0) {
+    if (p->n_ubatch < 0 || p->n_threads < 0 || p->n_outputs < 0) {
         return qn_fail(err, "%s %d is negative (0: the default)",
-                       p->n_ubatch < 0 ? "chunk size" : "thread count",
-                       p->n_ubatch < 0 ? p->n_ubatch : p->n_threads);
+                       p->n_ubatch < 0    ? "chunk size"
+                       : p->n_threads < 0 ? "thread count"
+                                          : "number of outputs",
+                       p->n_ubatch < 0    ? p->n_ubatch
+                       : p->n_threads < 0 ? p->n_threads
+                                          : p->n_outputs);
     }
     int n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : DEFAULT_UBATCH;
     *opts = (qn_exec_opts){
@@ -27,9 +51,16 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .n_ubatch = n_ubatch < m->model->n_ctx ? n_ubatch : m->model->n_ctx,
         .n_threads = p->n_threads != 0 ? p->n_threads : qn_cpu_count(),
         .exact = p->exact,
+        .n_outputs = p->n_outputs != 0 ? p->n_outputs : DEFAULT_OUTPUTS,
         .device = p->device,
+        .cache = p->cache,
+        .kernel_src = p->kernel_src,
+        .variant = p->variant,
+        .no_graph = p->no_graph,
+        .log = m->log,
+        .log_user = m->log_user,
     };
-    return 0;
+    return choose_backend(m, p, opts, err);
 }
 
 int quern_session_new(quern_session **out, const quern_model *m, const quern_session_params *params,
@@ -41,10 +72,11 @@ int quern_session_new(quern_session **out, const quern_model *m, const quern_ses
     if (qn_session_opts(m, params, &opts, err) != 0) {
         return -1;
     }
-    if (params == NULL || params->backend == QUERN_BACKEND_AUTO) {
-        qn_engine_log(m, 0, "backend cpu: this build of quern has no CUDA executor yet");
+    uint64_t available = qn_memory_available();
+    if (opts.cuda && qn_cuda_available(opts.device, &available, err) != 0) {
+        return -1;
     }
-    if (qn_memory_fit(m->plans, &opts, m->n_ctx_default, qn_memory_available(), err) != 0) {
+    if (qn_memory_fit(m->plans, &opts, m->n_ctx_default, available, err) != 0) {
         return -1;
     }
     if (opts.n_ctx < m->model->n_ctx) {
@@ -61,7 +93,7 @@ int quern_session_new(quern_session **out, const quern_model *m, const quern_ses
         quern_session_free(s);
         return qn_fail(err, "out of memory for a context of %d tokens", opts.n_ctx);
     }
-    if (qn_cpu_exec_new(&s->exec, m->plans, &opts, err) != 0) {
+    if ((opts.cuda ? qn_cuda_exec_new : qn_cpu_exec_new)(&s->exec, m->plans, &opts, err) != 0) {
         quern_session_free(s);
         return -1;
     }
@@ -136,7 +168,8 @@ static int check_tokens(const quern_session *s, const int32_t *tokens, size_t n,
 static int run_chunks(quern_session *s, const int32_t *tokens, int n, qn_outputs outputs, float *logits,
                       qn_err *err)
 {
-    int n_ubatch = s->exec->opts.n_ubatch;
+    const qn_exec_opts *o = &s->exec->opts;
+    int n_ubatch = outputs == QN_OUT_ALL && o->n_outputs < o->n_ubatch ? o->n_outputs : o->n_ubatch;
     for (int done = 0; done < n;) {
         int chunk = n - done < n_ubatch ? n - done : n_ubatch;
         bool last = done + chunk == n;
