@@ -134,7 +134,7 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
             m->v[i] = at;
             at += (row * (uint64_t)p->kv[i].v_dim + ALIGN - 1) / ALIGN * ALIGN;
         }
-        total = at;
+        total = pass == 0 ? at : total;
         if (pass == 0 && alloc(x, total, "KV cache", &base, err)) {
             return -1;
         }
