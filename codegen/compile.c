@@ -12,9 +12,9 @@ void qn_compile_flags(const qn_arch *arch, char arch_flag[48], const char *flags
     flags[n++] = arch_flag;
     flags[n++] = "--std=c++17";
     flags[n++] = "--device-as-default-execution-space";
-    flags[n++] = "--no-source-include"; /* a header in the working directory is not ours */
+    flags[n++] = "--no-source-include";    /* a header in the working directory is not ours */
     flags[n++] = "--diag-suppress=39,177"; /* constants of 0 in branches not taken; constants not used */
-    flags[n++] = "--ptxas-options=-v";  /* registers and spills, in the log */
+    flags[n++] = "--ptxas-options=-v";     /* registers and spills, in the log */
     flags[n] = NULL;
 }
 

@@ -23,8 +23,8 @@ typedef struct qn_source {
     char spec[160];   /* what follows the op's name in the symbol */
 } qn_source;
 
-/* A program: a template with the fields of an op's row (or none: a kernel that serves no op by itself) and the
- * backend's constants. */
+/* A program: a template with the fields of an op's row (or none: a kernel that serves no op by itself) and
+ * the backend's constants. */
 typedef struct qn_source_request {
     const char *name;   /* first part of the symbol */
     const char *kernel; /* template: "norm.cu" */
@@ -38,8 +38,9 @@ typedef struct qn_source_request {
 /* Writes the source. A float that is not finite, or an enumeration's value without a name, is an error. */
 int qn_source_make(qn_source *out, const qn_source_request *r, qn_err *err);
 
-/* The same of an op's own template: `op` with the values of `spec`, for one hardware variant (codegen/nvrtc.h:
- * spec::variant). A float that is not finite, or an enumeration's value without a name, is an error. */
+/* The same of an op's own template: `op` with the values of `spec`, for one hardware variant
+ * (codegen/nvrtc.h: spec::variant). A float that is not finite, or an enumeration's value without a name, is
+ * an error. */
 int qn_source_generate(qn_source *out, const qn_op *op, const qn_spec *spec, int variant,
                        const qn_source_const *consts, int n_const, qn_err *err);
 void qn_source_free(qn_source *s);

@@ -1,8 +1,8 @@
-// argmax.cu: greedy choice of one row of logits, lowest id on ties; NaN anywhere gives -1. Then the device state
-// advances: the chosen token becomes the next input, the position grows by one, and the token is put into the
-// ring that the host reads.
-// grid: (spec::blocks); block: spec::threads; shared: 2 * threads / 32 words. spec::n_vocab, spec::ring.
-// best: [blocks] {value, id}; arrived: zero before the first launch, zero again after each.
+// argmax.cu: greedy choice of one row of logits, lowest id on ties; NaN anywhere gives -1. Then the device
+// state advances: the chosen token becomes the next input, the position grows by one, and the token is put
+// into the ring that the host reads. grid: (spec::blocks); block: spec::threads; shared: 2 * threads / 32
+// words. spec::n_vocab, spec::ring. best: [blocks] {value, id}; arrived: zero before the first launch, zero
+// again after each.
 #include "reduce.cuh"
 
 struct candidate {
@@ -21,7 +21,8 @@ QN_DEV candidate better(candidate a, candidate b)
 QN_DEV candidate block_best(candidate c, candidate *scratch)
 {
     for (int d = WARP / 2; d > 0; d /= 2) {
-        c = better(c, candidate{__shfl_xor_sync(0xffffffffu, c.value, d), __shfl_xor_sync(0xffffffffu, c.id, d)});
+        c = better(
+            c, candidate{__shfl_xor_sync(0xffffffffu, c.value, d), __shfl_xor_sync(0xffffffffu, c.id, d)});
     }
     __syncthreads();
     if (threadIdx.x % WARP == 0) {
@@ -40,7 +41,8 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
     candidate *scratch = qn_shared<candidate>(0);
     u32 *last = (u32 *)(scratch + spec::threads / WARP);
     candidate c = {-QN_INF, 0x7fffffff};
-    for (int i = blockIdx.x * spec::threads + threadIdx.x; i < spec::n_vocab; i += spec::threads * spec::blocks) {
+    for (int i = blockIdx.x * spec::threads + threadIdx.x; i < spec::n_vocab;
+         i += spec::threads * spec::blocks) {
         const float v = logits[i];
         c = better(c, candidate{v, v == v ? i : -1});
     }

@@ -1,9 +1,9 @@
 // attention_decode.cu: attention of few query rows, keys split over blocks; attention_combine.cu follows.
-// One block: one row, up to spec::heads query heads of one KV head, one part of the keys. A lane owns a key while
-// scores are made and dimensions while values are summed; each warp has its own online softmax, merged at the end.
-// grid: (n_split, n_head_kv * head_chunks, rows); block: 32 * spec::warps;
-// shared: heads * k_dim + warps * heads * (32 + 2 + v_dim) floats.
-// parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values not yet divided.
+// One block: one row, up to spec::heads query heads of one KV head, one part of the keys. A lane owns a key
+// while scores are made and dimensions while values are summed; each warp has its own online softmax, merged
+// at the end. grid: (n_split, n_head_kv * head_chunks, rows); block: 32 * spec::warps; shared: heads * k_dim
+// + warps * heads * (32 + 2 + v_dim) floats. parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values
+// not yet divided.
 #include "reduce.cuh"
 
 constexpr int group = spec::n_head / spec::n_head_kv;
@@ -35,6 +35,91 @@ QN_DEV void key_scores(const half_t *k, const float *q, float s[spec::heads])
     }
 }
 
+// What a warp carries over its tiles: maximum, this lane's share of the sum, values of this lane's
+// dimensions.
+struct running {
+    float m[spec::heads], l[spec::heads], acc[spec::heads][v_lane];
+};
+
+// Mask, soft-cap and ALiBi of this lane's scores, one online softmax step for every head; p_s gets the
+// weights.
+QN_DEV void softmax_step(running &r, float s[spec::heads], int key, int pos, int h0, float *p_s)
+{
+    const int lane = threadIdx.x % WARP;
+    for (int h = 0; h < spec::heads; h++) {
+        if constexpr (spec::softcap > 0.0f) {
+            s[h] = spec::softcap * tanhf(s[h] / spec::softcap);
+        }
+        if (spec::alibi_max_bias > 0.0f) {
+            s[h] -= alibi_slope(h0 + h) * (float)(pos - key);
+        }
+        s[h] = key <= pos ? s[h] : -QN_INF;
+        const float top = fmaxf(r.m[h], warp_max(s[h])), keep = expf(r.m[h] - top), p = expf(s[h] - top);
+        r.m[h] = top;
+        r.l[h] = r.l[h] * keep + p;
+        for (int i = 0; i < v_lane; i++) {
+            r.acc[h][i] *= keep;
+        }
+        p_s[h * WARP + lane] = p;
+    }
+}
+
+QN_DEV void add_values(running &r, const half_t *v_head, int first, int n_key, const float *p_s)
+{
+    const int lane = threadIdx.x % WARP;
+    for (int j = 0; j < n_key; j++) {
+        const half_t *v = v_head + (i64)((first + j) % spec::kv_rows) * (spec::n_head_kv * spec::v_dim);
+        for (int i = 0; i < v_lane; i++) {
+            const int d = i * WARP + lane;
+            const float x = d < spec::v_dim ? half_to_float(v[d]) : 0.0f;
+            for (int h = 0; h < spec::heads; h++) {
+                r.acc[h][i] += p_s[h * WARP + j] * x;
+            }
+        }
+    }
+}
+
+constexpr int record = spec::v_dim + 2; // maximum, sum, values
+
+QN_DEV void write_record(const running &r, float *merge)
+{
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    for (int h = 0; h < spec::heads; h++) {
+        float *out = merge + (warp * spec::heads + h) * record;
+        const float sum = warp_sum(r.l[h]);
+        if (lane == 0) {
+            out[0] = r.m[h];
+            out[1] = sum;
+        }
+        for (int i = 0; i < v_lane; i++) {
+            if (i * WARP + lane < spec::v_dim) {
+                out[2 + i * WARP + lane] = r.acc[h][i];
+            }
+        }
+    }
+}
+
+// The warps' records of head h as one.
+QN_DEV void merge_records(const float *merge, int h, float *out)
+{
+    const int lane = threadIdx.x % WARP;
+    float top = -QN_INF;
+    for (int w = 0; w < spec::warps; w++) {
+        top = fmaxf(top, merge[(w * spec::heads + h) * record]);
+    }
+    for (int i = lane + 1; i < record; i += WARP) {
+        float v = 0.0f;
+        for (int w = 0; w < spec::warps; w++) {
+            const float *r = merge + (w * spec::heads + h) * record;
+            v += r[0] == -QN_INF ? 0.0f : expf(r[0] - top) * r[i];
+        }
+        out[i] = v;
+    }
+    if (lane == 0) {
+        out[0] = top;
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(32 * spec::warps)
     QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
               float *parts)
@@ -57,85 +142,28 @@ extern "C" __global__ void __launch_bounds__(32 * spec::warps)
     const int low = spec::window > 0 ? max(0, pos - spec::window + 1) : 0;
     const int n_tile = (pos + 1 - low + WARP - 1) / WARP, share = (n_tile + gridDim.x - 1) / gridDim.x;
     const int tile_end = min(n_tile, (int)(blockIdx.x + 1) * share);
-    float m[spec::heads], l[spec::heads], acc[spec::heads][v_lane];
+    const half_t *k_head = k_cache + g * spec::k_dim, *v_head = v_cache + g * spec::v_dim;
+    running r;
     for (int h = 0; h < spec::heads; h++) {
-        m[h] = -QN_INF;
-        l[h] = 0.0f;
+        r.m[h] = -QN_INF;
+        r.l[h] = 0.0f;
         for (int i = 0; i < v_lane; i++) {
-            acc[h][i] = 0.0f;
+            r.acc[h][i] = 0.0f;
         }
     }
     for (int tile = blockIdx.x * share + warp; tile < tile_end; tile += spec::warps) {
-        const int first = low + tile * WARP, key = first + lane, n_key = min(WARP, pos + 1 - first);
+        const int first = low + tile * WARP, key = first + lane;
         float s[spec::heads];
-        key_scores(k_cache + (i64)(min(key, pos) % spec::kv_rows) * (spec::n_head_kv * spec::k_dim) + g * spec::k_dim,
-                   q_s, s);
+        key_scores(k_head + (i64)(min(key, pos) % spec::kv_rows) * (spec::n_head_kv * spec::k_dim), q_s, s);
+        softmax_step(r, s, key, pos, h0, p_s);
         __syncwarp();
-        for (int h = 0; h < spec::heads; h++) {
-            if constexpr (spec::softcap > 0.0f) {
-                s[h] = spec::softcap * tanhf(s[h] / spec::softcap);
-            }
-            if (spec::alibi_max_bias > 0.0f) {
-                s[h] -= alibi_slope(h0 + h) * (float)(pos - key);
-            }
-            s[h] = key <= pos ? s[h] : -QN_INF;
-            const float top = fmaxf(m[h], warp_max(s[h])), keep = expf(m[h] - top), p = expf(s[h] - top);
-            m[h] = top;
-            l[h] = l[h] * keep + p;
-            for (int i = 0; i < v_lane; i++) {
-                acc[h][i] *= keep;
-            }
-            p_s[h * WARP + lane] = p;
-        }
-        __syncwarp();
-        for (int j = 0; j < n_key; j++) {
-            const half_t *v = v_cache + (i64)((first + j) % spec::kv_rows) * (spec::n_head_kv * spec::v_dim) + g * spec::v_dim;
-            for (int i = 0; i < v_lane; i++) {
-                const int d = i * WARP + lane;
-                const float x = d < spec::v_dim ? half_to_float(v[d]) : 0.0f;
-                for (int h = 0; h < spec::heads; h++) {
-                    acc[h][i] += p_s[h * WARP + j] * x;
-                }
-            }
-        }
+        add_values(r, v_head, first, min(WARP, pos + 1 - first), p_s);
         __syncwarp();
     }
-    constexpr int rec = spec::v_dim + 2;
-    for (int h = 0; h < spec::heads; h++) {
-        float *r = merge + (warp * spec::heads + h) * rec;
-        const float sum = warp_sum(l[h]);
-        if (lane == 0) {
-            r[0] = m[h];
-            r[1] = sum;
-        }
-        for (int i = 0; i < v_lane; i++) {
-            if (i * WARP + lane < spec::v_dim) {
-                r[2 + i * WARP + lane] = acc[h][i];
-            }
-        }
-    }
+    write_record(r, merge);
     __syncthreads();
     for (int h = warp; h < n_h; h += spec::warps) {
-        float top = -QN_INF, sum = 0.0f;
-        for (int w = 0; w < spec::warps; w++) {
-            top = fmaxf(top, merge[(w * spec::heads + h) * rec]);
-        }
-        float *out = parts + (((i64)row * spec::n_head + h0 + h) * gridDim.x + blockIdx.x) * rec;
-        for (int i = lane; i < spec::v_dim; i += WARP) {
-            float v = 0.0f;
-            for (int w = 0; w < spec::warps; w++) {
-                const float *r = merge + (w * spec::heads + h) * rec;
-                v += r[0] == -QN_INF ? 0.0f : expf(r[0] - top) * r[2 + i];
-            }
-            out[2 + i] = v;
-        }
-        for (int w = 0; w < spec::warps; w++) {
-            const float *r = merge + (w * spec::heads + h) * rec;
-            sum += r[0] == -QN_INF ? 0.0f : expf(r[0] - top) * r[1];
-        }
-        if (lane == 0) {
-            out[0] = top;
-            out[1] = sum;
-        }
+        merge_records(merge, h,
+                      parts + (((i64)row * spec::n_head + h0 + h) * gridDim.x + blockIdx.x) * record);
     }
 }

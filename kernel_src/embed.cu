@@ -3,7 +3,8 @@
 #include "quant.cuh"
 
 extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const i32 *tokens, float *out, i64 out_stride, const u8 *table, const u8 *positions)
+    QN_KERNEL(const qn_state *st, const i32 *tokens, float *out, i64 out_stride, const u8 *table,
+              const u8 *positions)
 {
     const int row = blockIdx.x;
     if (row >= st->n_rows) {

@@ -1,5 +1,5 @@
-// epilogue.cuh: what follows a product in `linear`: scale, bias, clamp, activation, division, out_scale, soft-cap.
-// defines: linear_epilogue
+// epilogue.cuh: what follows a product in `linear`: scale, bias, clamp, activation, division, out_scale,
+// soft-cap. defines: linear_epilogue
 #pragma once
 #include "types.cuh"
 

@@ -1,6 +1,6 @@
 // glu.cu: the `glu` op for few rows: one warp computes a gate row and its up row; weights as GGUF blocks.
-// Sparse gates need the whole row's statistics: the products go out unactivated (spec::raw) and glu_act.cu follows.
-// grid: (ceil(n_ff / warps), rows); block: 32 * spec::warps; shared: none.
+// Sparse gates need the whole row's statistics: the products go out unactivated (spec::raw) and glu_act.cu
+// follows. grid: (ceil(n_ff / warps), rows); block: 32 * spec::warps; shared: none.
 #include "gemv.cuh"
 
 extern "C" __global__ void __launch_bounds__(32 * spec::warps)

@@ -4,8 +4,8 @@
 #include "reduce.cuh"
 
 extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, float *out, i64 out_stride, const float *bg,
-              const float *sg, const float *bu, const float *su)
+    QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, float *out, i64 out_stride,
+              const float *bg, const float *sg, const float *bu, const float *su)
 {
     const int row = blockIdx.x;
     if (row >= st->n_rows) {

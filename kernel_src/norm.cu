@@ -3,8 +3,8 @@
 #include "reduce.cuh"
 
 extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i64 base_stride, float *out,
-              i64 out_stride, const float *w, const float *b)
+    QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i64 base_stride,
+              float *out, i64 out_stride, const float *w, const float *b)
 {
     const int row = blockIdx.x;
     const int n_rows = spec::outputs ? st->n_out : st->n_rows;

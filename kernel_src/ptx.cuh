@@ -63,9 +63,10 @@ QN_DEV void ptx_mma_f16(float d[4], const u32 a[4], const u32 b[2])
 // d += a * b, 16x8x8, f16 operands, f32 accumulators; sm_75 and newer.
 QN_DEV void ptx_mma_f16_k8(float d[4], const u32 a[2], u32 b)
 {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
 QN_DEV u32 ptx_shared_address(const void *p)
@@ -73,7 +74,8 @@ QN_DEV u32 ptx_shared_address(const void *p)
     return (u32)__cvta_generic_to_shared(p);
 }
 
-// Four 8x8 matrices of 16-bit values from shared memory; lane i gives the address of row i % 8 of matrix i / 8.
+// Four 8x8 matrices of 16-bit values from shared memory; lane i gives the address of row i % 8 of matrix i
+// / 8.
 QN_DEV void ptx_ldmatrix_x4(u32 r[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -94,8 +96,8 @@ QN_DEV void ptx_ldmatrix_x4_trans(u32 r[4], const void *row)
 QN_DEV void ptx_copy_async16(void *shared, const void *global, bool valid)
 {
     int n = valid ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(ptx_shared_address(shared)), "l"(global),
-                 "r"(n)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(ptx_shared_address(shared)),
+                 "l"(global), "r"(n)
                  : "memory");
 }
 

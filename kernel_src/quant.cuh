@@ -174,7 +174,8 @@ template <> struct quant<DT_Q2_K> {
     QN_DEV void decode8(const u8 *b, int i, float v[8])
     {
         const u32 sc = b[i / 16];
-        const float d = load_half(b + 80) * (float)(int)(sc & 15), m = load_half(b + 82) * (float)(int)(sc >> 4);
+        const float d = load_half(b + 80) * (float)(int)(sc & 15),
+                    m = load_half(b + 82) * (float)(int)(sc >> 4);
         const u8 *qs = b + 16 + 32 * (i / 128) + (i & 31);
         const int shift = i / 32 % 4 * 2;
         const u32 lo = load_u32(qs) >> shift, hi = load_u32(qs + 4) >> shift;
@@ -190,7 +191,8 @@ template <> struct quant<DT_Q3_K> {
     {
         const u8 *scales = b + 96;
         const int is = i / 16;
-        const u32 low = (is < 8 ? scales[is] : scales[is - 8] >> 4) & 15, high = scales[8 + is % 4] >> (is / 4 * 2) & 3;
+        const u32 low = (is < 8 ? scales[is] : scales[is - 8] >> 4) & 15,
+                  high = scales[8 + is % 4] >> (is / 4 * 2) & 3;
         const float d = load_half(b + 108) * (float)((int)(low | high << 4) - 32);
         const int shift = i / 32 % 4 * 2, bit = i / 32, l = i & 31;
         const u8 *qs = b + 32 + 32 * (i / 128) + l;

@@ -21,7 +21,8 @@ QN_DEV float warp_max(float v)
     return v;
 }
 
-// Sum over a block of THREADS threads; `scratch` has THREADS / 32 floats of shared memory. All threads get it.
+// Sum over a block of THREADS threads; `scratch` has THREADS / 32 floats of shared memory. All threads get
+// it.
 template <int THREADS> QN_DEV float block_sum(float v, float *scratch)
 {
     constexpr int n_warp = THREADS / WARP;

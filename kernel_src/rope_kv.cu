@@ -40,8 +40,8 @@ QN_DEV void normalise(float *head, const float *all, int n_all, int h, const flo
     __syncthreads();
 }
 
-// Pairs of the first n_rot dimensions turn by pos * freq. The angle is reduced in double: at position 100,000 a
-// float product would be off by thousandths of a turn.
+// Pairs of the first n_rot dimensions turn by pos * freq. The angle is reduced in double: at position 100,000
+// a float product would be off by thousandths of a turn.
 QN_DEV void rotate(float *head, int pos, const float *freq)
 {
     for (int i = threadIdx.x; i < spec::n_rot / 2; i += spec::threads) {
@@ -59,8 +59,8 @@ QN_DEV void rotate(float *head, int pos, const float *freq)
 }
 
 extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float *v, half_t *k_cache, half_t *v_cache,
-              const float *q_norm, const float *k_norm, const float *freq)
+    QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float *v, half_t *k_cache,
+              half_t *v_cache, const float *q_norm, const float *k_norm, const float *freq)
 {
     const int row = blockIdx.x;
     if (row >= st->n_rows) {

@@ -1,6 +1,7 @@
-// to_half.cu: activation rows to f16, each scaled by a power of two so that its largest value lies in [1024, 2048):
-// no activation overflows f16, and the factor is undone exactly in f32 afterwards. bf16 rows are not scaled.
-// grid: (rows); block: spec::threads; shared: threads / 32 floats. spec::n, spec::outputs, spec::bf16.
+// to_half.cu: activation rows to f16, each scaled by a power of two so that its largest value lies in [1024,
+// 2048): no activation overflows f16, and the factor is undone exactly in f32 afterwards. bf16 rows are not
+// scaled. grid: (rows); block: spec::threads; shared: threads / 32 floats. spec::n, spec::outputs,
+// spec::bf16.
 #include "reduce.cuh"
 
 extern "C" __global__ void __launch_bounds__(spec::threads)

@@ -16,8 +16,8 @@ typedef u16 bf16_t; // bfloat16 bits
 
 #define QN_DEV static __device__ __forceinline__
 
-// What advances on the device. pos: position of row 0 of the current run; n_rows: its tokens; n_out, first_out:
-// rows whose logits are asked for. token: the decode step's input id.
+// What advances on the device. pos: position of row 0 of the current run; n_rows: its tokens; n_out,
+// first_out: rows whose logits are asked for. token: the decode step's input id.
 struct qn_state {
     i32 pos, n_rows, n_out, first_out;
     i32 token, step, reserved0, reserved1;
@@ -32,8 +32,21 @@ enum { QK_BEFORE_ROPE, QK_AFTER_ROPE };
 enum { QKW_CHANNEL, QKW_HEAD_CHANNEL, QKW_PER_HEAD };
 // GGUF type numbers.
 enum {
-    DT_F32 = 0, DT_F16 = 1, DT_Q4_0 = 2, DT_Q4_1 = 3, DT_Q5_0 = 6, DT_Q5_1 = 7, DT_Q8_0 = 8, DT_Q2_K = 10,
-    DT_Q3_K = 11, DT_Q4_K = 12, DT_Q5_K = 13, DT_Q6_K = 14, DT_IQ4_NL = 20, DT_IQ4_XS = 23, DT_BF16 = 30
+    DT_F32 = 0,
+    DT_F16 = 1,
+    DT_Q4_0 = 2,
+    DT_Q4_1 = 3,
+    DT_Q5_0 = 6,
+    DT_Q5_1 = 7,
+    DT_Q8_0 = 8,
+    DT_Q2_K = 10,
+    DT_Q3_K = 11,
+    DT_Q4_K = 12,
+    DT_Q5_K = 13,
+    DT_Q6_K = 14,
+    DT_IQ4_NL = 20,
+    DT_IQ4_XS = 23,
+    DT_BF16 = 30
 };
 
 #define QN_INF __int_as_float(0x7f800000)
@@ -97,5 +110,9 @@ QN_DEV float act_gelu(float x)
 template <int ACT> QN_DEV float activate(float x)
 {
     float r = x > 0.0f ? x : 0.0f;
-    return ACT == ACT_SILU ? act_silu(x) : ACT == ACT_GELU ? act_gelu(x) : ACT == ACT_RELU ? r : ACT == ACT_RELU2 ? r * r : x;
+    return ACT == ACT_SILU    ? act_silu(x)
+           : ACT == ACT_GELU  ? act_gelu(x)
+           : ACT == ACT_RELU  ? r
+           : ACT == ACT_RELU2 ? r * r
+                              : x;
 }

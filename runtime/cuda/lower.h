@@ -71,7 +71,7 @@ typedef struct qn_cuda_list {
 
 typedef struct qn_cuda_program {
     qn_source source;
-    char name[40]; /* of the template, without ".cu" */
+    char name[40];        /* of the template, without ".cu" */
     const qn_step *first; /* a step that uses it; NULL: the greedy choice */
     int n_use;
 } qn_cuda_program;

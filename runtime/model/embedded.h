@@ -5,8 +5,7 @@
 #include <stddef.h>
 
 typedef struct qn_embedded {
-    const char
-        *name; /* path in the repository: "kernel_src/norm.cu", "model_configs/tokenizers/NAME.yaml" */
+    const char *name; /* path in the repository: "kernel_src/norm.cu", "model_configs/tokenizers/NAME.yaml" */
     const char *data; /* followed by a NUL that is not counted */
     size_t size;
 } qn_embedded;

@@ -302,10 +302,12 @@ class Run(CliTest):
             self.expect(" Hello world!", "-p", text, "-b", n, "--exact")
 
     def test_backend(self):
-        self.refuse(["cuda", "no CUDA executor"], "run", self.model, "-p", "A", "--backend", "cuda")
-        self.assertIn("no CUDA executor", self.expect(" Hello world!", "-p", "A", "--backend", "auto").err)
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no device, with or without a GPU in this machine
+        self.addCleanup(os.environ.pop, "CUDA_VISIBLE_DEVICES")
+        self.refuse(["backend cuda", "CUDA"], "run", self.model, "-p", "A", "--backend", "cuda")
+        self.assertIn("backend cpu: ", self.expect(" Hello world!", "-p", "A", "--backend", "auto").err)
         self.assertNotIn("CUDA", self.expect(" Hello world!", "-p", "A", "--backend", "cpu").err)
-        self.assertIn("--device 1", self.expect(" Hello world!", "-p", "A", "--device", "1").err)
+        self.assertIn("--device 1", self.expect(" Hello world!", "-p", "A", "--backend", "cpu", "--device", "1").err)
 
     def interrupt(self, *extra):
         p = subprocess.Popen([QUERN, "run", self.path("long.gguf"), "-p", "C", "--temp", "0", "-c", "100000", "-q"] +
