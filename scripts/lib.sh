@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2154,SC2086,SC2015
 # lib.sh: what quickstart.sh and test.sh share; read in with `.`. The caller sets $me (its name) and $top (the checkout).
 
-say() { echo "$me: $*" >&2; }
+say() { printf '%s: %s\n' "$me" "$*" >&2; }
 die() {
     say "$*"
     exit 1

