@@ -30,7 +30,7 @@ rm -f "$apt_log"
 "$top/scripts/fetch-nvrtc.sh" || die "NVRTC, which compiles the kernels in the tests, could not be fetched"
 
 rc=0
-build build-asan -DQUERN_SANITIZE=ON -DQUERN_TESTS=ON -DQUERN_WERROR=ON
+build build-asan -DQUERN_SANITIZE=ON -DQUERN_STATIC_DEPS=ON -DQUERN_TESTS=ON -DQUERN_WERROR=ON
 ctest --test-dir "$top/build-asan" --no-tests=error -LE '^(real|style)$' -j "$(n_jobs)" --output-on-failure </dev/null || rc=1
 
 build build-test -DQUERN_TESTS=ON -DQUERN_WERROR=ON
