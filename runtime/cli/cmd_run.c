@@ -307,9 +307,12 @@ int qn_cmd_run(int argc, char **argv)
     rc = rc >= 0 ? rc : resolve_seed(&a);
     rc = rc >= 0 ? rc : unescape_stops(&a, &stops);
     if (rc < 0) {
-        struct sigaction act = {.sa_handler = on_interrupt};
-        sigaction(SIGINT, &act, NULL);
         rc = qn_prompt_read(&a.prompt, "run", &text, &len);
+    }
+    if (rc < 0) {
+        /* A write under way goes on: text handed over is never lost. A second Ctrl-C ends the process. */
+        struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | SA_RESETHAND};
+        sigaction(SIGINT, &act, NULL);
     }
     if (rc < 0) {
         rc = qn_cli_load(&l, &a.model, QN_LOAD_SESSION | QN_LOAD_TEXT) == 0
