@@ -317,7 +317,7 @@ static int raise_shared_limits(qn_cuda_exec *x, qn_err *err)
 
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
 {
-    uint64_t weight_bytes, workspace;
+    uint64_t weight_bytes = 0, workspace = 0;
     if (open_device(x, err) || place_all(x, &weight_bytes, err) || alloc_device(x, weight_bytes, err) ||
         alloc_host(x, err) || alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err) ||
         qn_gemm_open(&x->gemm, x->cuda.version / 1000, workspace, WORKSPACE, err)) {
