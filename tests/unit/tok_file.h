@@ -21,7 +21,6 @@ typedef struct extra {
 /* The file under construction: a byte-level vocabulary of 256 bytes (byte b is token b) and what is added. */
 typedef struct file {
     gw w;
-    char byte_text[256][4];
     const char *text[400];
     int64_t type[400];
     float score[400];
@@ -47,10 +46,11 @@ static inline file begin(const char *model)
 /* GPT-2's spelling of the bytes. */
 static inline void add_bytes(file *f)
 {
+    static char text[256][4];
     int n = 0;
     for (int b = 0; b < 256; b++) {
         bool printable = (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
-        unsigned char *s = (unsigned char *)f->byte_text[b];
+        unsigned char *s = (unsigned char *)text[b];
         s[qn_utf8_put(printable ? (uint32_t)b : 256 + (uint32_t)n++, s)] = 0;
         add(f, (char *)s, NORMAL);
     }
