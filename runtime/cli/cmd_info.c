@@ -89,6 +89,10 @@ static void describe_model(const info_args *a, opened *o, qn_info *info)
         return;
     }
     qn_memory_of(o->plans, &info->opts, &info->memory);
+    info->available = qn_memory_available();
+    if (info->opts.cuda && qn_cuda_available(info->opts.device, &info->available, &o->plans_err) != 0) {
+        info->available = 0;
+    }
 }
 
 static int run(const info_args *a)

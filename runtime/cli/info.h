@@ -16,7 +16,8 @@ typedef struct qn_info {
     const char *model_why, *plans_why, *tok_why;
     qn_exec_opts opts; /* the memory's context and chunk; with plans */
     qn_memory memory;
-    bool tensors; /* list them */
+    uint64_t available; /* bytes on that backend */
+    bool tensors;       /* list them */
 } qn_info;
 
 void qn_info_text(const qn_info *i);

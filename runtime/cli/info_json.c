@@ -84,6 +84,7 @@ static void add_tensors(qn_json_out *o, const qn_info *i)
 static void add_memory(qn_json_out *o, const qn_info *i)
 {
     qn_json_add_open(o, "memory", '{');
+    qn_json_add_str(o, "backend", i->opts.cuda ? "cuda" : "cpu");
     qn_json_add_int(o, "n_ctx", i->opts.n_ctx);
     qn_json_add_uint(o, "weights", i->memory.weights);
     qn_json_add_uint(o, "kv", i->memory.kv);

@@ -131,8 +131,8 @@ static void print_model(const qn_info *i)
         printf("  cannot run: %s\n", i->plans_why);
         return;
     }
-    printf("\nmemory on backend cpu with a context of %d\n", i->opts.n_ctx);
-    qn_print_memory(stdout, "  ", &i->memory);
+    printf("\nmemory on backend %s with a context of %d\n", i->opts.cuda ? "cuda" : "cpu", i->opts.n_ctx);
+    qn_print_memory(stdout, "  ", &i->memory, i->available);
 }
 
 static void print_tokenizer(const qn_info *i)

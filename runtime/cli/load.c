@@ -139,16 +139,17 @@ uint64_t qn_peak_memory(void)
     return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
 }
 
-void qn_print_memory(FILE *f, const char *prefix, const qn_memory *m)
+void qn_print_memory(FILE *f, const char *prefix, const qn_memory *m, uint64_t available)
 {
     const struct {
         const char *what;
         uint64_t bytes;
     } rows[] = {
         {"weights", m->weights}, {"KV cache", m->kv},           {"activations", m->activations},
-        {"other", m->other},     {"total", qn_memory_total(m)}, {"available", qn_memory_available()},
+        {"other", m->other},     {"total", qn_memory_total(m)}, {"available", available},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    size_t n = sizeof rows / sizeof *rows - (available == 0);
+    for (size_t i = 0; i < n; i++) {
         char text[24];
         fprintf(f, "%s%-12s %12s\n", prefix, rows[i].what, qn_memory_text(rows[i].bytes, text));
     }
@@ -173,7 +174,8 @@ static void describe(const quern_session *s)
                     s->exec->opts.n_ctx, m->n_ctx_train);
     }
     if (qn_cli_verbosity > 0) {
-        qn_print_memory(stderr, "quern:   ", &mem);
+        /* What a card has free by now is what the session left. */
+        qn_print_memory(stderr, "quern:   ", &mem, s->exec->opts.cuda ? 0 : qn_memory_available());
     }
 }
 
