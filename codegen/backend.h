@@ -57,6 +57,10 @@ struct qn_exec {
     int (*truncate)(qn_exec *e, int length, qn_err *err);
     /* Copies rows of a view of the last run's buffers to out [rows][width] (debugging, --check). */
     int (*read)(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err);
+    /* Runs like `run` (no logits taken) and measures: ms[i] is the time of step i of the phase's plan, and
+     * what follows the last step is added to it. Steps run one after the other, each waited for by an event.
+     * NULL: not offered. */
+    int (*profile)(qn_exec *e, const qn_run *r, float *ms, qn_err *err);
     void (*free)(qn_exec *e);
 };
 

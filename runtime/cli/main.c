@@ -12,6 +12,7 @@ const qn_command qn_commands[] = {
     {"tokenize", qn_cmd_tokenize, "token ids of a text", "Text"},
     {"detokenize", qn_cmd_detokenize, "text of token ids", "Text"},
     {"bench", qn_cmd_bench, "tokens per second", "Measure"},
+    {"profile", qn_cmd_profile, "where the time goes, step by step", "Measure"},
     {"perplexity", qn_cmd_perplexity, "how well a model predicts a text", "Measure"},
     {"doctor", qn_cmd_doctor, "what of CUDA was found, and what is missing", "This machine"},
     {"cache", qn_cmd_cache, "list, verify or clear the compiled kernels", "This machine"},

@@ -36,6 +36,20 @@ static int launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err
     return r ? cu_fail(x, r, a->step ? a->step->name : "argmax", err) : 0;
 }
 
+static int run_action(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_action *a, int rows, int n_out,
+                      qn_err *err)
+{
+    bool head = a->step && a->step->out[0].buf == plan->logits_buf;
+    int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows;
+    if (n == 0) {
+        return 0;
+    }
+    if (a->is_gemm ? qn_gemm_run(&x->gemm, &a->gemm, n, x->stream, err) : launch_one(x, a, n, err)) {
+        return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
+    }
+    return 0;
+}
+
 int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
                    int stop_after, qn_err *err)
 {
@@ -44,13 +58,8 @@ int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *lis
         if (stop_after >= 0 && (!a->step || a->step - plan->steps > stop_after)) {
             break;
         }
-        bool head = a->step && a->step->out[0].buf == plan->logits_buf;
-        int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows;
-        if (n == 0) {
-            continue;
-        }
-        if (a->is_gemm ? qn_gemm_run(&x->gemm, &a->gemm, n, x->stream, err) : launch_one(x, a, n, err)) {
-            return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
+        if (run_action(x, plan, a, rows, n_out, err)) {
+            return -1;
         }
     }
     return 0;
@@ -163,6 +172,12 @@ static int take_logits(qn_cuda_exec *x, const qn_plan *plan, int n_out, float *o
     return 0;
 }
 
+/* The list a run takes. */
+static const qn_cuda_list *list_of(const qn_cuda_exec *x, const qn_run *r)
+{
+    return r->phase == QN_PHASE_DECODE ? &x->low.decode : r->n <= QN_CUDA_FEW ? &x->low.few : &x->low.prefill;
+}
+
 static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
 {
     qn_cuda_exec *x = (qn_cuda_exec *)e;
@@ -177,10 +192,7 @@ static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
     if (rc == 0 && decode && r->stop_after < 0) {
         rc = decode_once(x, err);
     } else if (rc == 0) {
-        const qn_cuda_list *list = decode                ? &x->low.decode
-                                   : r->n <= QN_CUDA_FEW ? &x->low.few
-                                                         : &x->low.prefill;
-        rc = qn_cuda_launch(x, plan, list, r->n, n_out, r->stop_after, err);
+        rc = qn_cuda_launch(x, plan, list_of(x, r), r->n, n_out, r->stop_after, err);
     }
     if (rc == 0 && n_out > 0 && r->stop_after < 0) {
         rc = take_logits(x, plan, n_out, r->logits, err);
@@ -244,6 +256,40 @@ static int cuda_greedy(qn_exec *e, int32_t token, int n, int32_t *ids, int *n_do
     }
     /* The cache holds the input token and every choice that was fed back; what ran ahead is forgotten. */
     e->length = base + *n_done;
+    return rc;
+}
+
+static int cuda_profile(qn_exec *e, const qn_run *r, float *ms, qn_err *err)
+{
+    qn_cuda_exec *x = (qn_cuda_exec *)e;
+    const qn_cuda_api *cu = &x->cuda.api;
+    const qn_cuda_list *list = list_of(x, r);
+    const qn_plan *plan = r->phase == QN_PHASE_DECODE ? &e->plans->decode : &e->plans->prefill;
+    qn_cu_event *events = qn_calloc((size_t)list->n + 1, sizeof *events);
+    cu->CtxSetCurrent(x->ctx);
+    int rc = events ? check_run(e, r, 1, err) : qn_fail(err, "out of memory"), made = 0;
+    rc = rc ? rc : put_state(x, r, 1, err);
+    for (; rc == 0 && made <= list->n; made++) {
+        qn_cu_result s = cu->EventCreate(&events[made], QN_CU_EVENT_DEFAULT);
+        rc = s ? cu_fail(x, s, "events", err) : 0;
+    }
+    for (int i = 0; rc == 0 && i <= list->n; i++) {
+        cu->EventRecord(events[i], x->stream);
+        rc = i < list->n ? run_action(x, plan, &list->actions[i], r->n, 1, err) : 0;
+    }
+    rc = rc ? rc : sync_stream(x, err);
+    memset(ms, 0, sizeof *ms * (size_t)plan->n_step);
+    for (int i = 0; rc == 0 && i < list->n; i++) {
+        float t = 0;
+        const qn_step *s = list->actions[i].step;
+        cu->EventElapsedTime(&t, events[i], events[i + 1]);
+        ms[s ? s - plan->steps : plan->n_step - 1] += t;
+    }
+    for (int i = 0; i < made; i++) {
+        cu->EventDestroy(events[i]);
+    }
+    free(events);
+    e->length += rc == 0 ? r->n : 0;
     return rc;
 }
 
@@ -336,6 +382,7 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
                         .run = cuda_run,
                         .truncate = cuda_truncate,
                         .read = cuda_read,
+                        .profile = cuda_profile,
                         .free = cuda_free};
     if (qn_cuda_setup(x, err)) {
         cuda_free(&x->base);
