@@ -3,18 +3,8 @@
 
 #include "cli/commands.h"
 #include "cli/opts.h"
+#include "cli/programs.h"
 #include "codegen/cache.h"
-
-typedef struct cache_args {
-    const char *dir;
-} cache_args;
-
-static const qn_opt cache_opts[] = {
-    {"--cache", "DIR",
-     "The cache. Default: QUERN_CACHE, a checkout's cache/, XDG_CACHE_HOME/quern, HOME/.cache/quern.",
-     QN_OPT_STR, offsetof(cache_args, dir), 0, 0, NULL},
-    {0},
-};
 
 /* What one pass over the entries counts. */
 typedef struct tally {
@@ -110,15 +100,22 @@ static const struct {
     int (*run)(tally *t);
 } actions[] = {{"list", list}, {"verify", verify}, {"clear", clear}};
 
-static int run_action(const char *name, const cache_args *a)
+static int run_action(const char *name, const char *model, qn_target_args *a)
 {
     char dir[QN_PATH_MAX];
     const char *why;
+    if (strcmp(name, "warm") == 0) {
+        int rc = qn_model_args_finish(&a->model, "cache", model);
+        return rc >= 0 ? rc : qn_cache_warm(a);
+    }
+    if (model != NULL || a->model.path != NULL) {
+        return qn_cli_usage_error("cache", "%s takes no model", name);
+    }
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
         if (strcmp(actions[i].name, name) != 0) {
             continue;
         }
-        if (!qn_cache_place(dir, sizeof dir, a->dir, &why)) {
+        if (!qn_cache_place(dir, sizeof dir, a->model.cache, &why)) {
             return qn_cli_error("there is no kernel cache on disk (%s)", why);
         }
         tally t = {.cache = qn_cache_open(dir)};
@@ -126,26 +123,28 @@ static int run_action(const char *name, const cache_args *a)
         qn_cache_close(t.cache);
         return rc;
     }
-    return qn_cli_usage_error("cache", "unknown action '%s' (list, verify, clear)", name);
+    return qn_cli_usage_error("cache", "unknown action '%s' (list, verify, warm, clear)", name);
 }
 
 int qn_cmd_cache(int argc, char **argv)
 {
-    cache_args a = {0};
-    const qn_opt_group groups[] = {{"Cache", cache_opts, &a}, qn_common_group};
+    qn_target_args a = qn_target_args_defaults;
+    const qn_opt_group groups[] = {qn_target_group(&a), qn_load_group(&a.model), qn_common_group};
     const qn_usage usage = {
         "cache",
-        "list|verify|clear [--cache DIR]",
+        "list|verify|clear [--cache DIR], or warm MODEL [--arch sm_XY] [options]",
         "list shows the compiled kernels, verify checks every one against its hashes (exit status 1 "
-        "where one is damaged; a run repairs it), clear removes them.",
+        "where one is damaged; a run repairs it), clear removes them. warm compiles a model's kernels, "
+        "also for a card of another machine; give -c and -ub as the run will.",
         groups,
         sizeof groups / sizeof *groups,
-        1};
-    const char *positional[1];
+        2};
+    const char *positional[2];
     int rc = qn_opts_parse(&usage, argc, argv, positional);
-    if (rc >= 0) {
-        return rc;
+    if (rc < 0) {
+        rc = positional[0] ? run_action(positional[0], positional[1], &a)
+                           : qn_cli_usage_error("cache", "list, verify, warm or clear?");
     }
-    return positional[0] ? run_action(positional[0], &a)
-                         : qn_cli_usage_error("cache", "list, verify or clear?");
+    qn_ints_free(&a.model.end_tokens);
+    return rc;
 }

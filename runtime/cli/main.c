@@ -8,6 +8,7 @@ const qn_command qn_commands[] = {
     {"run", qn_cmd_run, "complete a prompt", "Generate"},
     {"info", qn_cmd_info, "what a file says: metadata, tensors, tokenizer, memory", "Look inside"},
     {"plan", qn_cmd_plan, "the steps a model's tokens go through", "Look inside"},
+    {"ptx", qn_cmd_ptx, "the kernels a model is compiled to", "Look inside"},
     {"logits", qn_cmd_logits, "logits, or one step's output, for a file of ids", "Look inside"},
     {"tokenize", qn_cmd_tokenize, "token ids of a text", "Text"},
     {"detokenize", qn_cmd_detokenize, "text of token ids", "Text"},
@@ -15,7 +16,7 @@ const qn_command qn_commands[] = {
     {"profile", qn_cmd_profile, "where the time goes, step by step", "Measure"},
     {"perplexity", qn_cmd_perplexity, "how well a model predicts a text", "Measure"},
     {"doctor", qn_cmd_doctor, "what of CUDA was found, and what is missing", "This machine"},
-    {"cache", qn_cmd_cache, "list, verify or clear the compiled kernels", "This machine"},
+    {"cache", qn_cmd_cache, "list, verify, warm or clear the compiled kernels", "This machine"},
     {0},
 };
 

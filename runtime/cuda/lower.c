@@ -115,6 +115,7 @@ int qn_lower_launch(lowerer *l, const launch *k)
         return -1;
     }
     a->program = program;
+    a->path = k->path ? k->path : "";
     a->grid[0] = k->grid[0] ? k->grid[0] : 1;
     a->grid[1] = k->grid[1] ? k->grid[1] : 1;
     a->grid[2] = k->grid[2] ? k->grid[2] : 1;
@@ -133,6 +134,7 @@ int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g)
         return -1;
     }
     a->is_gemm = true;
+    a->path = g->bf16 ? "cuBLASLt bf16" : "cuBLASLt f16";
     a->gemm = *g;
     return 0;
 }

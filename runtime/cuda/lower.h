@@ -54,6 +54,7 @@ typedef struct qn_cuda_gemm {
 
 typedef struct qn_cuda_action {
     const qn_step *step; /* NULL: the greedy choice at the end of decode */
+    const char *path;    /* how a product is computed, for people: "gemv", "cuBLASLt f16"; "" elsewhere */
     bool is_gemm;
     qn_cuda_gemm gemm;
     int program; /* index into qn_lowered.programs */

@@ -19,6 +19,7 @@ typedef struct lowerer {
 /* A launch to add. Zero grid axes are 1; rows_axis is set at run time. */
 typedef struct launch {
     const char *kernel; /* template */
+    const char *path;   /* qn_cuda_action.path; NULL: "" */
     bool bare;          /* a kernel that serves no op by itself: no fields, only consts */
     qn_source_const consts[8];
     int n_const;

@@ -271,6 +271,7 @@ static int lower_linear(lowerer *l)
     }
     enum { WARPS = 4 };
     launch k = {.kernel = "linear.cu",
+                .path = "gemv",
                 .consts = {CONST("warps", WARPS), CONST("outputs", outputs(l))},
                 .n_const = 2,
                 .grid = {ceil_div(s->spec.linear.n_out, WARPS), 1, 1},
@@ -318,6 +319,7 @@ static int lower_glu(lowerer *l)
     enum { WARPS = 4 };
     int raw = sp->sparsity_std > 0;
     launch k = {.kernel = "glu.cu",
+                .path = "gemv",
                 .consts = {CONST("warps", WARPS), CONST("raw", raw)},
                 .n_const = 2,
                 .grid = {ceil_div(sp->n_ff, WARPS), 1, 1},

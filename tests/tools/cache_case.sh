@@ -42,7 +42,7 @@ touch "$dir/file"
 expect 1 "file: Not a directory" "$quern" cache list --cache "$dir/file"
 expect 1 "no kernel cache on disk" "$quern" cache list --cache none
 expect 2 "unknown action" "$quern" cache lst
-expect 2 "list, verify or clear" "$quern" cache
+expect 2 "list, verify, warm or clear" "$quern" cache
 
 export LD_LIBRARY_PATH="$fake"
 expect 0 "Fake card 1, compute capability 9.0" env FAKE_DEVICES=2 "$quern" doctor --cache "$c"

@@ -1,0 +1,201 @@
+#include "cuda/programs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* An H200's, for launch shapes where there is no device to ask. */
+enum { DEFAULT_MULTIPROCESSORS = 132, PLACEHOLDER = 4096 };
+
+static void find_device(qn_cuda_target *t, int device)
+{
+    qn_cuda cuda;
+    qn_err ignored;
+    if (qn_cuda_load(&cuda, &ignored) == 0 && qn_cuda_init(&cuda, &ignored) == 0 &&
+        qn_cuda_device_get(&cuda, device, &t->device, &ignored) == 0) {
+        t->has_device = true;
+        t->driver_major = cuda.version / 1000;
+        t->multiprocessors = t->device.multiprocessors;
+    }
+}
+
+/* Stands for NVRTC's list where NVRTC is missing: any architecture whose name reads like one. */
+static void all_archs(qn_nvrtc *n, int cc)
+{
+    *n = (qn_nvrtc){.n_arch = 1, .archs = {cc}};
+}
+
+static int cc_of_name(const char *name)
+{
+    const char *digits = strpbrk(name, "0123456789");
+    return digits ? (int)strtol(digits, NULL, 10) : 0;
+}
+
+int qn_cuda_target_find(qn_cuda_target *t, int device, const char *arch, const char *variant, bool need_nvrtc,
+                        qn_err *err)
+{
+    *t = (qn_cuda_target){.multiprocessors = DEFAULT_MULTIPROCESSORS};
+    find_device(t, device);
+    t->has_nvrtc = qn_nvrtc_load(&t->nvrtc, t->driver_major, err) == 0;
+    if (!t->has_nvrtc && need_nvrtc) {
+        return -1;
+    }
+    if (!t->has_nvrtc) {
+        all_archs(&t->nvrtc, arch ? cc_of_name(arch) : t->has_device ? t->device.cc : QN_VARIANT_SM90A);
+    }
+    int rc = arch            ? qn_arch_by_name(&t->arch, &t->nvrtc, arch, err)
+             : t->has_device ? qn_arch_for_device(&t->arch, &t->nvrtc, t->device.cc, err)
+                             : qn_arch_by_name(&t->arch, &t->nvrtc, "sm_90a", err);
+    return rc == 0 && variant ? qn_variant_by_name(&t->arch.variant, &t->arch, variant, err) : rc;
+}
+
+static uint64_t some_weight(const void *user, const qn_tensor *t)
+{
+    (void)user;
+    return t ? PLACEHOLDER : 0;
+}
+
+static uint64_t some_table(const void *user, const float *table)
+{
+    (void)user;
+    return table ? PLACEHOLDER : 0;
+}
+
+int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opts *opts,
+                       const qn_cuda_target *target, qn_err *err)
+{
+    int n = plans->n_buf > plans->n_kv ? plans->n_buf : plans->n_kv;
+    uint64_t *some = qn_calloc((size_t)n + 1, sizeof *some);
+    if (!some) {
+        return qn_fail(err, "out of memory");
+    }
+    for (int i = 0; i <= n; i++) {
+        some[i] = PLACEHOLDER;
+    }
+    const uint64_t p = PLACEHOLDER;
+    qn_cuda_mem mem = {.state = p,
+                       .tokens = p,
+                       .bufs = some,
+                       .k = some,
+                       .v = some,
+                       .parts = p,
+                       .w16 = p,
+                       .a16 = p,
+                       .row_scale = p,
+                       .product = p,
+                       .best = p,
+                       .arrived = p,
+                       .ring = p,
+                       .weight = some_weight,
+                       .table = some_table};
+    qn_lower_opts lo = {opts, &mem, target->arch.variant, target->multiprocessors};
+    int rc = qn_lower(out, plans, &lo, err);
+    free(some);
+    return rc;
+}
+
+uint32_t qn_cuda_dynamic_shared(const qn_lowered *l, int program)
+{
+    const qn_cuda_list *lists[3] = {&l->decode, &l->few, &l->prefill};
+    uint32_t most = 0;
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < lists[k]->n; i++) {
+            const qn_cuda_action *a = &lists[k]->actions[i];
+            if (!a->is_gemm && a->program == program && a->shared > most) {
+                most = a->shared;
+            }
+        }
+    }
+    return most;
+}
+
+static void on_log(void *user, int level, const char *line)
+{
+    const qn_exec_opts *o = user;
+    if (o->log) {
+        o->log(o->log_user, level, line);
+    }
+}
+
+static void on_progress(void *user, const qn_jit_progress *p)
+{
+    char line[320];
+    if (p->done > 0) {
+        snprintf(line, sizeof line, "%d/%d %.200s %.0f ms", p->done, p->total, p->name, 1e3 * p->seconds);
+        on_log(user, 1, line);
+    } else if (p->total > 4) { /* a few are done before the line is read */
+        snprintf(line, sizeof line, "compiling %d kernels (%d in the cache)", p->total, p->cached);
+        on_log(user, 0, line);
+    }
+}
+
+/* Compiles the programs whose place in `index` is listed. */
+static int compile(qn_cuda_programs *out, const int *index, int n, qn_err *err)
+{
+    qn_jit_program *programs = qn_calloc((size_t)n + 1, sizeof *programs);
+    const qn_kernel **kernels = qn_calloc((size_t)n + 1, sizeof *kernels);
+    int rc = programs && kernels ? 0 : qn_fail(err, "out of memory");
+    for (int i = 0; i < n && rc == 0; i++) {
+        const qn_cuda_program *p = &out->low.programs[index[i]];
+        programs[i] = (qn_jit_program){p->name, p->source.spec, p->source.text, p->source.symbol};
+    }
+    rc = rc || n == 0 ? rc : qn_jit_compile_all(out->jit, programs, n, kernels, err);
+    for (int i = 0; i < n && rc == 0; i++) {
+        out->kernels[index[i]] = kernels[i];
+        out->n_cached += kernels[i]->cached;
+    }
+    out->n_compiled = out->jit ? qn_jit_compiles(out->jit) : 0;
+    free(programs);
+    free(kernels);
+    return rc;
+}
+
+int qn_cuda_programs_make(qn_cuda_programs *out, const qn_plans *plans, const qn_exec_opts *opts,
+                          const qn_cuda_target *target, bool (*wanted)(void *user, const qn_cuda_program *p),
+                          void *user, qn_err *err)
+{
+    struct timespec t0, t1;
+    const char *why;
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    memset(out, 0, sizeof *out);
+    if (qn_cuda_lower_only(&out->low, plans, opts, target, err)) {
+        return -1;
+    }
+    if (!qn_cache_place(out->cache, sizeof out->cache, opts->cache, &why)) {
+        out->cache[0] = '\0';
+    }
+    qn_jit_opts jo = {.nvrtc = &target->nvrtc,
+                      .arch = target->arch,
+                      .cache_dir = out->cache[0] ? out->cache : NULL,
+                      .kernel_src = opts->kernel_src,
+                      .n_threads = opts->n_threads,
+                      .log = on_log,
+                      .progress = on_progress,
+                      .user = (void *)(uintptr_t)opts};
+    int n = out->low.n_program, n_wanted = 0;
+    int *index = qn_calloc((size_t)n + 1, sizeof *index);
+    out->kernels = qn_calloc((size_t)n + 1, sizeof *out->kernels);
+    int rc = index && out->kernels ? qn_jit_new(&out->jit, &jo, err) : qn_fail(err, "out of memory");
+    for (int i = 0; i < n && rc == 0; i++) {
+        if (!wanted || wanted(user, &out->low.programs[i])) {
+            index[n_wanted++] = i;
+        }
+    }
+    rc = rc ? rc : compile(out, index, n_wanted, err);
+    free(index);
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    out->seconds = (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec);
+    if (rc) {
+        qn_cuda_programs_free(out);
+    }
+    return rc;
+}
+
+void qn_cuda_programs_free(qn_cuda_programs *p)
+{
+    qn_jit_free(p->jit);
+    qn_lowered_free(&p->low);
+    free(p->kernels);
+    memset(p, 0, sizeof *p);
+}
