@@ -13,7 +13,7 @@
 static const char *const off_on[] = {"off", "on", NULL};
 
 typedef struct tokenize_args {
-    const char *model, *configs, *text, *file, *cases;
+    const char *model, *configs, *pre, *text, *file, *cases;
     int add_special, parse_special; /* indices in off_on */
     bool pieces, json;
 } tokenize_args;
@@ -36,6 +36,8 @@ static const qn_opt tokenize_opts[] = {
      "Tokenise each text of a file of expected ids (one JSON object a line: text or bytes_hex, add_special, "
      "parse_special, ids); print each mismatch and 'N of M'. Status 0 only if all match.",
      QN_OPT_STR, offsetof(tokenize_args, cases)},
+    {"--pre", "NAME", "Cut text into words as this pre-tokenizer does, whatever the file names.", QN_OPT_STR,
+     offsetof(tokenize_args, pre)},
     {"--model-configs", "DIR", "Read model configs from DIR instead of those inside the program.", QN_OPT_STR,
      offsetof(tokenize_args, configs)},
     {0},
@@ -141,7 +143,7 @@ int qn_cmd_tokenize(int argc, char **argv)
     if (!a.cases && (rc = read_text(&a, &text, &len)) >= 0) {
         return rc;
     }
-    qn_tokenizer *t = qn_tok_open(a.model, a.configs);
+    qn_tokenizer *t = qn_tok_open(a.model, a.configs, a.pre);
     rc = QN_EXIT_ERROR;
     if (t) {
         rc = a.cases ? qn_tok_run_cases(t, a.cases) : tokenize(t, &a, text, len);
@@ -275,7 +277,7 @@ int qn_cmd_detokenize(int argc, char **argv)
             rc = qn_cli_usage_error("detokenize", "no model given");
         } else if (!ids[0] && !a.file && isatty(STDIN_FILENO)) {
             rc = qn_cli_usage_error("detokenize", "no ids: give them as arguments, -f FILE, or a pipe");
-        } else if (read_ids(&a, ids, &l) || !(t = qn_tok_open(a.model, a.configs))) {
+        } else if (read_ids(&a, ids, &l) || !(t = qn_tok_open(a.model, a.configs, NULL))) {
             rc = QN_EXIT_ERROR;
         } else {
             rc = detokenize(t, &a, &l);

@@ -2,12 +2,12 @@
 
 #include "cli/cli.h"
 
-qn_tokenizer *qn_tok_open(const char *path, const char *configs)
+qn_tokenizer *qn_tok_open(const char *path, const char *configs, const char *pre)
 {
     qn_gguf *g;
     qn_err err;
     char dir[4096];
-    qn_tok_opts opts = {0};
+    qn_tok_opts opts = {.pre = pre};
     qn_tokenizer *t = NULL;
     if (configs) {
         if ((size_t)snprintf(dir, sizeof dir, "%s/tokenizers", configs) >= sizeof dir) {

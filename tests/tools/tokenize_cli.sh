@@ -44,6 +44,9 @@ is backslash 0 $'64 59 77\n' "" "$quern" tokenize "$gpt2" -p 'a\n'
 is json 0 $'{"n":2,"ids":[1,15043],"pieces":["<s>"," Hello"]}\n' "" "$quern" tokenize "$spm" -p Hello --json
 is pieces 0 $'  15496  normal        "Hello"\n' "" "$quern" tokenize "$gpt2" -p Hello --pieces
 
+is pre 0 $'16 17 18\n' "" "$quern" tokenize "$gpt2" -p 123 --pre starcoder
+is no-such-pre 1 "" "\"starcodr\" is not known (did you mean \"starcoder\"?)" "$quern" tokenize "$gpt2" -p x --pre starcodr
+
 is detokenize 0 "Hello world" "" "$quern" detokenize "$gpt2" 15496 995
 is detokenize-list 0 "Hello world" "" "$quern" detokenize "$gpt2" "[15496, 995]"
 is detokenize-spm 0 "Hello" "" "$quern" detokenize "$spm" 1 15043

@@ -49,59 +49,105 @@ static bool run_case(const qn_tokenizer *t, const char *line)
     return same;
 }
 
-static void run_cases(const char *vocabulary, int n_cases)
+static void run_cases(const char *file, int n_cases)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.cases.jsonl", QN_TEST_DATA, vocabulary);
+    snprintf(path, sizeof path, "%s/tokenizers/%s.cases.jsonl", QN_TEST_DATA, file);
     size_t size;
     char *cases = tc_read(path, &size), *rest = cases, *line;
-    qn_tokenizer *t = tc_load(vocabulary);
+    qn_tokenizer *t = tc_make(tc_open_file(file), NULL);
     int n = 0, bad = 0;
     while ((line = strsep(&rest, "\n")) && *line) {
         n++;
         bad += !run_case(t, line);
     }
-    print_message("%s: %d of %d\n", vocabulary, n - bad, n);
+    print_message("%s: %d of %d\n", file, n - bad, n);
     assert_int_equal(n, n_cases);
     assert_int_equal(bad, 0);
     qn_tokenizer_free(t);
     free(cases);
 }
 
+/* The name of a case's pre-tokenizer, which is its first member: {"pre":"NAME",... */
+static char *pre_of(const char *line)
+{
+    static const char head[] = "{\"pre\":\"";
+    assert_int_equal(strncmp(line, head, sizeof head - 1), 0);
+    const char *name = line + sizeof head - 1;
+    return strndup(name, strcspn(name, "\""));
+}
+
+/* The other pre-tokenizers, each over the vocabulary of gpt-2. */
+static void pre_tokenizers(void **state)
+{
+    (void)state;
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizers/pre.cases.jsonl", QN_TEST_DATA);
+    size_t size;
+    char *cases = tc_read(path, &size), *rest = cases, *line, *pre = NULL;
+    qn_tokenizer *t = NULL;
+    int n = 0, bad = 0, n_pre = 0;
+    while ((line = strsep(&rest, "\n")) && *line) {
+        char *name = pre_of(line);
+        if (!pre || strcmp(pre, name) != 0) {
+            qn_tokenizer_free(t);
+            t = tc_make(tc_open("gpt-2"), name);
+            n_pre++;
+        }
+        free(pre);
+        pre = name;
+        n++;
+        bad += !run_case(t, line);
+    }
+    print_message("%d pre-tokenizers: %d of %d\n", n_pre, n - bad, n);
+    assert_int_equal(n_pre, 26);
+    assert_int_equal(n, 2755);
+    assert_int_equal(bad, 0);
+    qn_tokenizer_free(t);
+    free(pre);
+    free(cases);
+}
+
+static void mini_gemma4(void **state)
+{
+    (void)state;
+    run_cases("mini-gemma4", 332);
+}
+
 static void deepseek_coder(void **state)
 {
     (void)state;
-    run_cases("deepseek-coder", 726);
+    run_cases("ggml-vocab-deepseek-coder", 726);
 }
 
 static void falcon(void **state)
 {
     (void)state;
-    run_cases("falcon", 740);
+    run_cases("ggml-vocab-falcon", 740);
 }
 
 static void gpt_2(void **state)
 {
     (void)state;
-    run_cases("gpt-2", 300);
+    run_cases("ggml-vocab-gpt-2", 300);
 }
 
 static void llama_spm(void **state)
 {
     (void)state;
-    run_cases("llama-spm", 300);
+    run_cases("ggml-vocab-llama-spm", 300);
 }
 
 static void phi_3(void **state)
 {
     (void)state;
-    run_cases("phi-3", 300);
+    run_cases("ggml-vocab-phi-3", 300);
 }
 
 static void starcoder(void **state)
 {
     (void)state;
-    run_cases("starcoder", 748);
+    run_cases("ggml-vocab-starcoder", 748);
 }
 
 /* The pairs that come with the vocabularies: texts between separator lines, one line of ids each. */
@@ -151,9 +197,9 @@ static void pairs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deepseek_coder), cmocka_unit_test(falcon), cmocka_unit_test(gpt_2),
-        cmocka_unit_test(llama_spm),      cmocka_unit_test(phi_3),  cmocka_unit_test(starcoder),
-        cmocka_unit_test(pairs),
+        cmocka_unit_test(deepseek_coder), cmocka_unit_test(falcon),      cmocka_unit_test(gpt_2),
+        cmocka_unit_test(llama_spm),      cmocka_unit_test(phi_3),       cmocka_unit_test(starcoder),
+        cmocka_unit_test(pairs),          cmocka_unit_test(mini_gemma4), cmocka_unit_test(pre_tokenizers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,10 +29,11 @@ static inline char *tc_read(const char *path, size_t *size)
     return p;
 }
 
-static inline qn_gguf *tc_open(const char *vocabulary)
+/* A file of the folder by its name without ".gguf". */
+static inline qn_gguf *tc_open_file(const char *name)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/tokenizers/ggml-vocab-%s.gguf", QN_TEST_DATA, vocabulary);
+    snprintf(path, sizeof path, "%s/tokenizers/%s.gguf", QN_TEST_DATA, name);
     qn_gguf *g;
     qn_err err;
     if (qn_gguf_open(&g, path, &err)) {
@@ -41,16 +42,29 @@ static inline qn_gguf *tc_open(const char *vocabulary)
     return g;
 }
 
-static inline qn_tokenizer *tc_load(const char *vocabulary)
+static inline qn_gguf *tc_open(const char *vocabulary)
 {
-    qn_gguf *g = tc_open(vocabulary);
+    char name[128];
+    snprintf(name, sizeof name, "ggml-vocab-%s", vocabulary);
+    return tc_open_file(name);
+}
+
+/* pre: NULL, or the pre-tokenizer that replaces the file's. Closes the file. */
+static inline qn_tokenizer *tc_make(qn_gguf *g, const char *pre)
+{
+    qn_tok_opts opts = {.pre = pre};
     qn_tokenizer *t;
     qn_err err;
-    if (qn_tokenizer_new(&t, g, NULL, &err)) {
+    if (qn_tokenizer_new(&t, g, &opts, &err)) {
         fail_msg("%s", err.text);
     }
     qn_gguf_close(g);
     return t;
+}
+
+static inline qn_tokenizer *tc_load(const char *vocabulary)
+{
+    return tc_make(tc_open(vocabulary), NULL);
 }
 
 /* A member of a case, of the kind it must have. */
