@@ -22,7 +22,8 @@ static const qn_opt logits_opts[] = {
     {"-o, --output", "FILE", "Where the rows go. Default: stdout, unless that is a terminal.", QN_OPT_STR,
      offsetof(logits_args, output)},
     {"--mode", "NAME",
-     "batch: the prefill plan in chunks of -ub; per-token: the prefill plan one token at a time; decode: the "
+     "batch: the prefill plan in chunks of -ub, at most 64; per-token: the prefill plan one token at a time; "
+     "decode: the "
      "decode "
      "plan. Default: batch.",
      QN_OPT_CHOICE, offsetof(logits_args, mode), 0, 0, modes},
@@ -143,7 +144,9 @@ static int check_ids(const job *j, const int32_t *ids, size_t n)
 
 static int run_all(job *j, const int32_t *ids, size_t n)
 {
-    int chunk = j->a->mode == MODE_BATCH ? j->s->exec->opts.n_ubatch : 1;
+    const qn_exec_opts *o = &j->s->exec->opts;
+    int batch = o->n_outputs > 0 && o->n_outputs < o->n_ubatch ? o->n_outputs : o->n_ubatch;
+    int chunk = j->a->mode == MODE_BATCH ? batch : 1;
     chunk = (size_t)chunk < n ? chunk : (int)n;
     size_t width = j->step != NULL ? (size_t)step_view(j->step).width : 1;
     j->rows = qn_calloc((size_t)chunk * sizeof *j->rows, (size_t)j->s->m->model->n_vocab);
