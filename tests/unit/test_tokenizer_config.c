@@ -91,8 +91,48 @@ static void config_dir(void **state)
     assert_non_null(strstr(err.text, "No such file"));
 }
 
+/* A pattern that keeps a frame for every repetition: the engine's stack grows with the text, and nothing is
+ * lost. */
+static void deep_pattern(void **state)
+{
+    (void)state;
+    enum { N = 400000 };
+    char dir[] = "/tmp/qn_tok_XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    write_file(dir, "vocabulary.yaml", vocabulary);
+    write_file(dir, "mine.yaml", "pre: [mine]\nsplit: ['(?:(h)|(e)|(?=l)(l))*']\n");
+    file f = bpe("mine");
+    qn_tok_opts opts = {.config_dir = dir};
+    qn_tokenizer *t = made(&f, &opts);
+    char *text = malloc(N), *back;
+    assert_non_null(text);
+    for (int i = 0; i < N; i++) {
+        text[i] = "hell"[i % 4];
+    }
+    int32_t *ids;
+    size_t n, len;
+    qn_err err;
+    if (qn_tokenize(t, text, N, false, false, &ids, &n, &err)) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(n, N / 4);
+    assert_int_equal(qn_detokenize(t, ids, n, 0, &back, &len, &err), 0);
+    assert_int_equal(len, N);
+    assert_memory_equal(back, text, N);
+    free(back);
+    free(ids);
+    free(text);
+    qn_tokenizer_free(t);
+    char path[256];
+    snprintf(path, sizeof path, "%s/mine.yaml", dir);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/vocabulary.yaml", dir);
+    unlink(path);
+    rmdir(dir);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(config_dir)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(config_dir), cmocka_unit_test(deep_pattern)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
