@@ -135,12 +135,13 @@ INLINE void scores_of(const float *q, int dim, int n_q, rows k, bool half, int j
     }
     vf_sums(acc, n_q * n_k, sum);
     for (int i = 0; i < n_q; i++) {
-        for (int j = 0; j < n_k; j++) {
-            float v = sum[i * n_k + j];
-            for (int e = d; e < dim; e++) {
-                v += q[(size_t)i * (size_t)dim + e] * row_value(k, half, j0 + j, e);
+        memcpy(&s[i][j0], sum + i * n_k, sizeof(float) * (size_t)n_k);
+    }
+    for (; d < dim; d++) {
+        for (int i = 0; i < n_q; i++) {
+            for (int j = 0; j < n_k; j++) {
+                s[i][j0 + j] += q[(size_t)i * (size_t)dim + d] * row_value(k, half, j0 + j, d);
             }
-            s[i][j0 + j] = v;
         }
     }
 }
@@ -207,25 +208,42 @@ INLINE void mix(const float p[ROWS][TILE], int n_q, rows v, bool half, int n_v, 
 
 /* ---- attention ---- */
 
-static float softmax_sum(float *s, int n, float top)
+/* Over a whole tile, in lanes: that vectorises where a single running maximum or sum would not. */
+static float tile_max(const float *s, float top)
 {
-    float lanes[LANES] = {0}, sum = 0;
-    int j = 0;
-    for (int i = 0; i < n; i++) {
-        s[i] = fast_exp(s[i] - top);
-    }
-    for (; j + LANES <= n; j += LANES) {
+    float lane[LANES];
+    memcpy(lane, s, sizeof lane);
+    for (int j = LANES; j < TILE; j += LANES) {
         for (int i = 0; i < LANES; i++) {
-            lanes[i] += s[j + i];
+            lane[i] = s[j + i] > lane[i] ? s[j + i] : lane[i];
         }
     }
-    for (int i = 0; j + i < n; i++) {
-        lanes[i] += s[j + i];
+    for (int w = LANES / 2; w > 0; w /= 2) {
+        for (int i = 0; i < w; i++) {
+            lane[i] = lane[i + w] > lane[i] ? lane[i + w] : lane[i];
+        }
     }
-    for (int i = 0; i < LANES; i++) {
-        sum += lanes[i];
+    return lane[0] > top ? lane[0] : top;
+}
+
+/* s = exp(s - top); returns the sum. */
+static float tile_exp(float *s, float top)
+{
+    float lane[LANES] = {0};
+    for (int j = 0; j < TILE; j++) {
+        s[j] = fast_exp(s[j] - top);
     }
-    return sum;
+    for (int j = 0; j < TILE; j += LANES) {
+        for (int i = 0; i < LANES; i++) {
+            lane[i] += s[j + i];
+        }
+    }
+    for (int w = LANES / 2; w > 0; w /= 2) {
+        for (int i = 0; i < w; i++) {
+            lane[i] += lane[i + w];
+        }
+    }
+    return lane[0];
 }
 
 /* Soft-cap, ALiBi and mask of one row's scores of keys key .. key + n - 1, then the online softmax step; s
@@ -252,14 +270,15 @@ static float softmax_step(const qn_attn_block *b, int row, int key, int n, float
             s[j] -= slope * (float)(pos - key - j);
         }
     }
-    float top = b->m[row];
-    for (int j = first; j < last; j++) {
-        top = s[j] > top ? s[j] : top;
+    for (int j = 0; j < first; j++) {
+        s[j] = -INFINITY;
     }
+    for (int j = last; j < TILE; j++) {
+        s[j] = -INFINITY;
+    }
+    float top = tile_max(s, b->m[row]);
     float keep = b->m[row] == -INFINITY ? 0.0f : fast_exp(b->m[row] - top);
-    float sum = softmax_sum(s + first, last - first, top);
-    memset(s, 0, sizeof(float) * (size_t)first);
-    memset(s + last, 0, sizeof(float) * (size_t)(n - last));
+    float sum = tile_exp(s, top); /* exp(-Inf) is 0 */
     b->m[row] = top;
     b->l[row] = b->l[row] * keep + sum;
     return keep;

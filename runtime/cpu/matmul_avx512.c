@@ -58,6 +58,19 @@ static void interleave(const void *rows, size_t row_words, int n_rows, int n_wor
     }
 }
 
+INLINE int32_t load_i32(const uint8_t *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE float load_f32(const uint8_t *p)
+{
+    float v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
 /* A panel: code[k / 4][row][4], s[group][row], m[group][row]. */
 struct panel {
     const uint8_t *code;
@@ -65,41 +78,43 @@ struct panel {
     int n; /* values a row */
 };
 
+/* n_t rows of x from t0. Their 8-bit forms are addressed as one base and common offsets each, which leaves
+ * the loop enough general registers. */
 INLINE void code_tile(struct panel p, const qn_act *a, int t0, int n_t, int group, bool wide, float *y,
                       ptrdiff_t y_stride, __mmask16 rows)
 {
-    const int8_t *q[TILE];
-    const float *d[TILE], *sum[TILE];
-    const int32_t *qsum[TILE];
+    const uint8_t *x[TILE];
     __m512 acc[TILE];
+    qn_q8_row first = qn_q8_row_at(a, t0);
+    size_t row = qn_q8_row_bytes(a->n_in);
     for (int t = 0; t < n_t; t++) {
-        qn_q8_row x = qn_q8_row_at(a, t0 + t);
-        q[t] = x.q;
-        d[t] = x.d;
-        sum[t] = group == 32 ? x.sum : x.sum2;
-        qsum[t] = x.isum;
+        x[t] = (const uint8_t *)first.q + (size_t)t * row;
         acc[t] = _mm512_setzero_ps();
     }
+    const size_t d_at = (size_t)((const uint8_t *)first.d - x[0]);
+    const size_t sum_at = (size_t)((const uint8_t *)(group == 32 ? first.sum : first.sum2) - x[0]);
+    const size_t isum_at = (size_t)((const uint8_t *)first.isum - x[0]);
     for (int g = 0; g < p.n / group; g++) {
         __m512i isum[TILE];
+        size_t d = d_at + 4 * (size_t)(group == 32 ? g : g / 2), sum = sum_at + 4 * (size_t)g;
         for (int t = 0; t < n_t; t++) {
-            isum[t] = wide ? _mm512_set1_epi32(-128 * qsum[t][g]) : _mm512_setzero_si512();
+            isum[t] = wide ? _mm512_set1_epi32(-128 * load_i32(x[t] + isum_at + 4 * (size_t)g))
+                           : _mm512_setzero_si512();
         }
 #pragma GCC unroll 8
         for (int c = 0; c < group / 4; c++) {
             __m512i w = _mm512_load_si512(p.code + 64 * (g * (group / 4) + c));
             for (int t = 0; t < n_t; t++) {
-                int32_t four;
-                memcpy(&four, q[t] + group * g + 4 * c, sizeof four);
-                isum[t] = _mm512_dpbusd_epi32(isum[t], w, _mm512_set1_epi32(four));
+                __m512i four = _mm512_set1_epi32(load_i32(x[t] + group * g + 4 * c));
+                isum[t] = _mm512_dpbusd_epi32(isum[t], w, four);
             }
         }
         __m512 s = _mm512_load_ps(p.s + 16 * g), m = wide ? s : _mm512_load_ps(p.m + 16 * g);
         for (int t = 0; t < n_t; t++) {
             __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(isum[t]), s);
-            acc[t] = _mm512_fmadd_ps(f, _mm512_set1_ps(d[t][group == 32 ? g : g / 2]), acc[t]);
+            acc[t] = _mm512_fmadd_ps(f, _mm512_set1_ps(load_f32(x[t] + d)), acc[t]);
             if (!wide) {
-                acc[t] = _mm512_fnmadd_ps(m, _mm512_set1_ps(sum[t][g]), acc[t]);
+                acc[t] = _mm512_fnmadd_ps(m, _mm512_set1_ps(load_f32(x[t] + sum)), acc[t]);
             }
         }
     }
@@ -221,6 +236,25 @@ static void float_rows(const qn_mm_block *b)
     }
 }
 
+/* unpack.h's quantize_group in vectors, bit for bit. */
+static void quantize(const float *x, int n, qn_q8_row out)
+{
+    const __m512i abs = _mm512_set1_epi32(0x7fffffff);
+    for (int g = 0; g < n / 32; g++) {
+        __m512 lo = _mm512_loadu_ps(x + 32 * g), hi = _mm512_loadu_ps(x + 32 * g + 16);
+        __m512i top = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(lo), abs),
+                                       _mm512_and_si512(_mm512_castps_si512(hi), abs));
+        float max = qn_f32_from_bits(_mm512_reduce_max_epu32(top)), d, inv = quantize_scale(max, &d);
+        __mmask16 used = inv != 0.0f ? 0xffff : 0;
+        __m512i a = _mm512_cvtps_epi32(_mm512_maskz_mul_ps(used, lo, _mm512_set1_ps(inv)));
+        __m512i b = _mm512_cvtps_epi32(_mm512_maskz_mul_ps(used, hi, _mm512_set1_ps(inv)));
+        _mm_storeu_si128((__m128i *)(out.q + 32 * g), _mm512_cvtepi32_epi8(a));
+        _mm_storeu_si128((__m128i *)(out.q + 32 * g + 16), _mm512_cvtepi32_epi8(b));
+        quantize_sums(out, g, d, _mm512_reduce_add_epi32(a), _mm512_reduce_add_epi32(b));
+    }
+    quantize_padding(out, n);
+}
+
 static void run_rows(const qn_mm_block *b)
 {
     const qn_unpack *u = &unpack_rows[b->type];
@@ -233,5 +267,5 @@ static void run_rows(const qn_mm_block *b)
     }
 }
 
-const qn_mm_kernels qn_mm_avx512 = {.quantize = quantize_row, .rows = run_rows, .exact = exact_rows};
+const qn_mm_kernels qn_mm_avx512 = {.quantize = quantize, .rows = run_rows, .exact = exact_rows};
 #endif

@@ -95,21 +95,29 @@ int qn_cpu_select(qn_cpu *c, const qn_step *s, qn_err *err)
     return 0;
 }
 
+/* Sum over (x - mean)^p, p = 1 with mean 0 or p = 2, in 8 partial sums. */
+static double sum_of(const float *x, int n, double mean, bool square)
+{
+    double lane[8] = {0};
+    int i = 0;
+    for (; i + 8 <= n; i += 8) {
+        for (int k = 0; k < 8; k++) {
+            double d = (double)x[i + k] - mean;
+            lane[k] += square ? d * d : d;
+        }
+    }
+    for (int k = 0; i < n; i++, k++) {
+        double d = (double)x[i] - mean;
+        lane[k] += square ? d * d : d;
+    }
+    return ((lane[0] + lane[4]) + (lane[1] + lane[5])) + ((lane[2] + lane[6]) + (lane[3] + lane[7]));
+}
+
 void qn_cpu_norm_row(const float *x, float *y, int n, int kind, float eps, const float *w, const float *b)
 {
-    double sum = 0, mean = 0;
-    if (kind == QN_NORM_LAYER) {
-        for (int i = 0; i < n; i++) {
-            mean += (double)x[i];
-        }
-        mean /= n;
-    }
-    for (int i = 0; i < n; i++) {
-        double d = (double)x[i] - mean;
-        sum += d * d;
-    }
+    double mean = kind == QN_NORM_LAYER ? sum_of(x, n, 0, false) / n : 0;
     float m = (float)mean;
-    float scale = (float)(1.0 / sqrt(sum / n + (double)eps));
+    float scale = (float)(1.0 / sqrt(sum_of(x, n, mean, true) / n + (double)eps));
     for (int i = 0; i < n; i++) {
         float v = (x[i] - m) * scale;
         v = w ? v * w[i] : v;
