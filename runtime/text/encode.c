@@ -70,8 +70,8 @@ static int encode_fragments(const qn_tokenizer *t, const char *text, const qn_fr
     return 0;
 }
 
-int qn_tokenize(const qn_tokenizer *t, const char *text, size_t len, bool add_special, bool parse_special,
-                int32_t **ids, size_t *n, qn_err *err)
+static int encode(const qn_tokenizer *t, const char *text, size_t len, bool add_special, bool parse_special,
+                  const qn_span *spans, int32_t **ids, size_t *n, qn_err *err)
 {
     *ids = NULL;
     *n = 0;
@@ -81,7 +81,7 @@ int qn_tokenize(const qn_tokenizer *t, const char *text, size_t len, bool add_sp
     qn_fragment *f = NULL;
     size_t n_fragments = 0;
     qn_ids out = {0};
-    int rc = len ? qn_specials_split(t, text, len, parse_special, &f, &n_fragments, err) : 0;
+    int rc = len ? qn_specials_split(t, text, len, parse_special, spans, &f, &n_fragments, err) : 0;
     if (!rc && add_special && t->add_bos) {
         rc = qn_ids_push(&out, t->role[QN_ROLE_BOS], err);
     }
@@ -100,6 +100,27 @@ int qn_tokenize(const qn_tokenizer *t, const char *text, size_t len, bool add_sp
     *ids = out.id;
     *n = out.n;
     return 0;
+}
+
+int qn_tokenize(const qn_tokenizer *t, const char *text, size_t len, bool add_special, bool parse_special,
+                int32_t **ids, size_t *n, qn_err *err)
+{
+    return encode(t, text, len, add_special, parse_special, NULL, ids, n, err);
+}
+
+int qn_tokenize_spans(const qn_tokenizer *t, const char *text, size_t len, const qn_span *span,
+                      size_t n_spans, bool add_special, int32_t **ids, size_t *n, qn_err *err)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < n_spans && sum <= len; i++) {
+        sum = span[i].len > len - sum ? len + 1 : sum + span[i].len;
+    }
+    if (sum != len) {
+        *ids = NULL;
+        *n = 0;
+        return qn_fail(err, "the spans of a text do not add up to its %zu bytes", len);
+    }
+    return encode(t, text, len, add_special, false, span, ids, n, err);
 }
 
 static bool in_vocab(const qn_tokenizer *t, int32_t id)

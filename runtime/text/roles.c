@@ -150,6 +150,7 @@ static int eog_exception(qn_tokenizer *t, const qn_yaml_node *rule, qn_ids *l, q
         if (l->id[i] == id) {
             l->id[i] = l->id[--l->n];
             t->vocab.attr[id] = user ? QN_TOKEN_USER_DEFINED : QN_TOKEN_NORMAL;
+            t->vocab.guarded[id] = user;
         }
     }
     return 0;
@@ -227,6 +228,7 @@ static int mark_user_defined(qn_tokenizer *t, const qn_yaml_node *names, qn_err 
         int32_t id = find(t, c);
         if (id >= 0) {
             t->vocab.attr[id] = QN_TOKEN_USER_DEFINED;
+            t->vocab.guarded[id] = 1;
         }
     }
     return 0;

@@ -139,35 +139,68 @@ static int push(struct fragments *l, size_t at, size_t len, int32_t id, qn_err *
     return 0;
 }
 
-/* Cuts all occurrences of a token out of one stretch of text. */
-static int cut(const qn_tokenizer *t, int32_t id, const char *text, qn_fragment f, struct fragments *out,
-               qn_err *err)
+/* What a search knows besides the token. */
+struct search {
+    const qn_tokenizer *t;
+    const char *text;
+    const qn_span *span; /* NULL: the whole text is as one */
+};
+
+/* Whether text[at, at + len) lies in trusted spans. */
+static bool trusted(const qn_span *span, size_t at, size_t len)
 {
-    qn_piece p = t->vocab.text[id];
-    size_t at = f.at, end = f.at + f.len;
+    size_t begin = 0;
+    for (; begin < at + len; begin += span++->len) {
+        if (begin + span->len > at && !span->trusted) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The next place in text[from, end) where the token may be taken; NULL: none. */
+static const char *next_hit(const struct search *s, int32_t id, size_t from, size_t end)
+{
+    const qn_vocab *v = &s->t->vocab;
+    qn_piece p = v->text[id];
+    bool guarded = v->attr[id] != QN_TOKEN_USER_DEFINED || v->guarded[id];
+    while (from < end) {
+        const char *hit = memmem(s->text + from, end - from, p.data, p.len);
+        if (!hit || !s->span || !guarded || trusted(s->span, (size_t)(hit - s->text), p.len)) {
+            return hit;
+        }
+        from = (size_t)(hit - s->text) + 1;
+    }
+    return NULL;
+}
+
+/* Cuts all occurrences of a token out of one stretch of text. */
+static int cut(const struct search *s, int32_t id, qn_fragment f, struct fragments *out, qn_err *err)
+{
+    size_t at = f.at, end = f.at + f.len, len = s->t->vocab.text[id].len;
     for (;;) {
-        const char *hit = at < end ? memmem(text + at, end - at, p.data, p.len) : NULL;
+        const char *hit = next_hit(s, id, at, end);
         if (!hit) {
             return push(out, at, end - at, -1, err);
         }
-        size_t pos = (size_t)(hit - text);
-        if (push(out, at, pos - at, -1, err) || push(out, pos, p.len, id, err)) {
+        size_t pos = (size_t)(hit - s->text);
+        if (push(out, at, pos - at, -1, err) || push(out, pos, len, id, err)) {
             return -1;
         }
-        at = pos + p.len;
-        while (t->vocab.strip[id] && at < end && isspace((unsigned char)text[at])) {
+        at = pos + len;
+        while (s->t->vocab.strip[id] && at < end && isspace((unsigned char)s->text[at])) {
             at++;
         }
     }
 }
 
-static int cut_all(const qn_tokenizer *t, int32_t id, const char *text, struct fragments *l,
-                   struct fragments *spare, qn_err *err)
+static int cut_all(const struct search *s, int32_t id, struct fragments *l, struct fragments *spare,
+                   qn_err *err)
 {
     spare->n = 0;
     for (size_t i = 0; i < l->n; i++) {
         qn_fragment f = l->f[i];
-        if (f.id >= 0 ? push(spare, f.at, f.len, f.id, err) : cut(t, id, text, f, spare, err)) {
+        if (f.id >= 0 ? push(spare, f.at, f.len, f.id, err) : cut(s, id, f, spare, err)) {
             return -1;
         }
     }
@@ -178,9 +211,10 @@ static int cut_all(const qn_tokenizer *t, int32_t id, const char *text, struct f
 }
 
 int qn_specials_split(const qn_tokenizer *t, const char *text, size_t len, bool parse_special,
-                      qn_fragment **out, size_t *n, qn_err *err)
+                      const qn_span *spans, qn_fragment **out, size_t *n, qn_err *err)
 {
     const qn_specials *s = &t->specials;
+    const struct search search = {.t = t, .text = text, .span = spans};
     struct fragments l = {0}, spare = {0};
     uint8_t *met = qn_calloc(s->n, 1);
     int rc = met ? push(&l, 0, len, -1, err) : qn_fail(err, "out of memory");
@@ -189,8 +223,8 @@ int qn_specials_split(const qn_tokenizer *t, const char *text, size_t len, bool 
     }
     for (size_t r = 0; !rc && r < s->n; r++) {
         int32_t id = s->by_rank[r];
-        if (met[r] && (parse_special || t->vocab.attr[id] == QN_TOKEN_USER_DEFINED)) {
-            rc = cut_all(t, id, text, &l, &spare, err);
+        if (met[r] && (spans || parse_special || t->vocab.attr[id] == QN_TOKEN_USER_DEFINED)) {
+            rc = cut_all(&search, id, &l, &spare, err);
         }
     }
     free(met);

@@ -16,11 +16,12 @@ typedef struct qn_piece {
 /* The token table. */
 typedef struct qn_vocab {
     int32_t n;
-    qn_piece *text;  /* [n] as in the file; an empty one is "[EMPTY_id]" */
-    qn_piece *bytes; /* [n] what it stands for; of BPE over bytes, decoded */
-    float *score;    /* [n] */
-    uint8_t *attr;   /* [n] qn_token_attr */
-    uint8_t *strip;  /* [n] 1: white space after the token is dropped where it is found in text */
+    qn_piece *text;   /* [n] as in the file; an empty one is "[EMPTY_id]" */
+    qn_piece *bytes;  /* [n] what it stands for; of BPE over bytes, decoded */
+    float *score;     /* [n] */
+    uint8_t *attr;    /* [n] qn_token_attr */
+    uint8_t *guarded; /* [n] 1: a user-defined token that untrusted text must not spell */
+    uint8_t *strip;   /* [n] 1: white space after the token is dropped where it is found in text */
     qn_strmap by_text;
     qn_pairs pairs;          /* of SentencePiece: neighbours inside tokens */
     int32_t byte_token[256]; /* the token of a single byte; -1: none */
@@ -89,9 +90,10 @@ int qn_roles_load(qn_tokenizer *t, const qn_gguf *g, const struct qn_yaml_node *
 
 /* specials.c */
 int qn_specials_build(qn_tokenizer *t, qn_err *err);
-/* Cuts text into fragments; *out malloc'ed. */
+/* Cuts text into fragments; *out malloc'ed. spans: NULL, or what parts of the text are trusted; parse_special
+ * counts where there are none. */
 int qn_specials_split(const qn_tokenizer *t, const char *text, size_t len, bool parse_special,
-                      qn_fragment **out, size_t *n, qn_err *err);
+                      const qn_span *spans, qn_fragment **out, size_t *n, qn_err *err);
 
 /* bpe.c */
 int qn_bpe_new(qn_bpe **out, const qn_tokenizer *t, const qn_gguf *g, qn_err *err);

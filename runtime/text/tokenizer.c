@@ -206,9 +206,16 @@ static int load_flags(qn_tokenizer *t, const qn_gguf *g, qn_err *err)
         }
     }
     if (t->add_bos && t->role[QN_ROLE_BOS] < 0) {
-        return qn_fail(err,
-                       "%s: a text begins with the BOS token, but tokenizer.ggml.bos_token_id is missing",
-                       qn_gguf_path(g));
+        if (found_bos) {
+            return qn_fail(err, "%s: %s is true, but tokenizer.ggml.bos_token_id is missing", qn_gguf_path(g),
+                           key_bos);
+        }
+        t->add_bos = false;
+        if (qn_tok_warn(
+                t, err,
+                "a text should begin with the BOS token, but tokenizer.ggml.bos_token_id is missing")) {
+            return -1;
+        }
     }
     if (t->add_eos && t->role[QN_ROLE_EOS] < 0) {
         return qn_fail(err, "%s: %s is true, but tokenizer.ggml.eos_token_id is missing", qn_gguf_path(g),

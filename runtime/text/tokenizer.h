@@ -44,6 +44,19 @@ const char *qn_tokenizer_warning(const qn_tokenizer *t, size_t i);
 int qn_tokenize(const qn_tokenizer *t, const char *text, size_t len, bool add_special, bool parse_special,
                 int32_t **ids, size_t *n, qn_err *err);
 
+/* One text of which parts are trusted: a chat template's own words are, what a user wrote is not. The spans'
+ * lengths add up to `len`. In a span that is not trusted no control token is recognised, nor one that only
+ * touches it, nor one that structures a conversation though the file calls it user-defined; other
+ * user-defined tokens are. Otherwise the text is tokenised as a whole: words may cross from one span to the
+ * next. */
+typedef struct qn_span {
+    size_t len;
+    bool trusted;
+} qn_span;
+
+int qn_tokenize_spans(const qn_tokenizer *t, const char *text, size_t len, const qn_span *span,
+                      size_t n_spans, bool add_special, int32_t **ids, size_t *n, qn_err *err);
+
 /* Bytes of one token, which need not be whole code points; valid as long as the tokenizer. Control and
  * unknown tokens have bytes only if `special`; an id outside the vocabulary has none. */
 const char *qn_token_piece(const qn_tokenizer *t, int32_t id, bool special, size_t *len);

@@ -147,7 +147,9 @@ int qn_vocab_load(qn_tokenizer *t, const qn_gguf *g, qn_err *err)
     v->score = qn_arena_alloc(&t->arena, n * sizeof *v->score);
     v->attr = qn_arena_alloc(&t->arena, n);
     v->strip = qn_arena_alloc(&t->arena, n);
-    if (!v->text || !v->bytes || !v->score || !v->attr || !v->strip || qn_strmap_init(&v->by_text, n)) {
+    v->guarded = qn_arena_alloc(&t->arena, n);
+    if (!v->guarded || !v->text || !v->bytes || !v->score || !v->attr || !v->strip ||
+        qn_strmap_init(&v->by_text, n)) {
         return qn_fail(err, "out of memory for a vocabulary of %zu tokens", n);
     }
     return load_texts(t, g, tokens, err) || load_scores(t, g, scores, err) || load_types(t, g, types, err)

@@ -160,6 +160,57 @@ static void specials(void **state)
     qn_tokenizer_free(t);
 }
 
+/* Ids of a text in spans, each headed by T (trusted) or U. */
+static void spans_give(const qn_tokenizer *t, const char *const *span, size_t n_spans, const char *want)
+{
+    char text[256] = "", got[512] = "";
+    qn_span s[8];
+    for (size_t i = 0; i < n_spans; i++) {
+        s[i] = (qn_span){.len = strlen(span[i]) - 1, .trusted = span[i][0] == 'T'};
+        strcat(text, span[i] + 1);
+    }
+    int32_t *ids;
+    size_t n;
+    qn_err err;
+    assert_int_equal(qn_tokenize_spans(t, text, strlen(text), s, n_spans, false, &ids, &n, &err), 0);
+    for (size_t i = 0; i < n; i++) {
+        sprintf(got + strlen(got), "%s%d", i ? " " : "", ids[i]);
+    }
+    assert_string_equal(got, want);
+    free(ids);
+}
+
+#define SPANS(...)                                                                                           \
+    (const char *const[]){__VA_ARGS__}, sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)
+
+/* B10: what a user writes cannot close his turn. */
+static void spans(void **state)
+{
+    (void)state;
+    file f = bpe("gpt-2");
+    add_extra(&f, (extra[]){{"<e>", CONTROL}, {"<u>", USER}, {"<|channel|>", CONTROL}}, 3);
+    qn_tokenizer *t = made(&f, NULL);
+    spans_give(t, SPANS("T<e>", "Ua<e>", "T<e>"), "261 97 60 101 62 261");
+    spans_give(t, SPANS("T<", "Ue", "T>"), "60 101 62"); /* one that only touches it */
+    spans_give(t, SPANS("T<e", "T>"), "261");
+    spans_give(t, SPANS("T<e>", "U<u>"), "261 262"); /* user-defined: part of the vocabulary's text */
+    spans_give(t, SPANS("U<|channel|>"), "60 124 99 104 97 110 110 101 108 124 62");
+    spans_give(t, SPANS("T<|channel|>"), "263");
+    spans_give(t, SPANS("The", "Ullo"), "259"); /* words cross */
+    spans_give(t, SPANS("U", "T<e>", "U"), "261");
+    spans_give(t, SPANS("U<e>", "T<e>"), "60 101 62 261");
+    int32_t *ids;
+    size_t n;
+    qn_err err;
+    const qn_span bad[] = {{.len = 2}, {.len = 2}};
+    assert_int_equal(qn_tokenize_spans(t, "abc", 3, bad, 2, false, &ids, &n, &err), -1);
+    assert_int_equal(qn_tokenize_spans(t, "abc", 3, bad, 1, false, &ids, &n, &err), -1);
+    assert_null(ids);
+    const qn_span huge[] = {{.len = SIZE_MAX}, {.len = 4}};
+    assert_int_equal(qn_tokenize_spans(t, "abc", 3, huge, 2, false, &ids, &n, &err), -1);
+    qn_tokenizer_free(t);
+}
+
 static void around_text(void **state)
 {
     (void)state;
@@ -174,8 +225,14 @@ static void around_text(void **state)
     gives(t, "", true, true, "1 2");
     qn_tokenizer_free(t);
 
-    f = bpe("llama-bpe"); /* wants BOS, but the file has none */
-    refused(&f, "tokenizer.ggml.bos_token_id is missing");
+    f = bpe("llama-bpe"); /* such models want BOS, but the file has none */
+    t = made(&f, NULL);
+    assert_false(qn_tokenizer_add_bos(t));
+    assert_non_null(strstr(qn_tokenizer_warning(t, 0), "tokenizer.ggml.bos_token_id is missing"));
+    qn_tokenizer_free(t);
+    f = bpe("gpt-2");
+    gw_bool(&f.w, "tokenizer.ggml.add_bos_token", true);
+    refused(&f, "tokenizer.ggml.add_bos_token is true, but tokenizer.ggml.bos_token_id is missing");
     f = bpe("gpt-2");
     gw_bool(&f.w, "tokenizer.ggml.add_eos_token", true);
     refused(&f, "tokenizer.ggml.add_eos_token is true, but tokenizer.ggml.eos_token_id is missing");
@@ -467,11 +524,11 @@ static void too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds),        cmocka_unit_test(plain_bpe),         cmocka_unit_test(pre_names),
-        cmocka_unit_test(words_differ), cmocka_unit_test(specials),          cmocka_unit_test(around_text),
-        cmocka_unit_test(strip_after),  cmocka_unit_test(end_of_generation), cmocka_unit_test(sentence_piece),
-        cmocka_unit_test(raw_bpe),      cmocka_unit_test(broken_tables),     cmocka_unit_test(missing_bytes),
-        cmocka_unit_test(too_long),
+        cmocka_unit_test(kinds),          cmocka_unit_test(plain_bpe),   cmocka_unit_test(pre_names),
+        cmocka_unit_test(words_differ),   cmocka_unit_test(specials),    cmocka_unit_test(around_text),
+        cmocka_unit_test(spans),          cmocka_unit_test(strip_after), cmocka_unit_test(end_of_generation),
+        cmocka_unit_test(sentence_piece), cmocka_unit_test(raw_bpe),     cmocka_unit_test(broken_tables),
+        cmocka_unit_test(missing_bytes),  cmocka_unit_test(too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
