@@ -18,7 +18,7 @@ static void must(bool ok)
 static void use(const qn_tokenizer *t, const char *text, size_t len)
 {
     int32_t *ids;
-    size_t n;
+    size_t n, back_len;
     char *back;
     qn_err err = {""};
     for (int flags = 0; flags < 4; flags++) {
@@ -26,7 +26,7 @@ static void use(const qn_tokenizer *t, const char *text, size_t len)
             must(err.text[0] != '\0'); /* a byte may have no token */
             continue;
         }
-        must(qn_detokenize(t, ids, n, (unsigned)flags, &back, &len, &err) == 0);
+        must(qn_detokenize(t, ids, n, (unsigned)flags, &back, &back_len, &err) == 0);
         free(back);
         free(ids);
     }
