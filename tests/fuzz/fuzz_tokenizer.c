@@ -67,6 +67,24 @@ static char *round_trip(const qn_tokenizer *t, const char *text, size_t len, boo
     return back;
 }
 
+/* All of a text in trusted spans is the text with its special tokens, all in others the text without. */
+static void check_spans(const qn_tokenizer *t, const char *text, size_t len, bool trusted)
+{
+    int32_t *a, *b;
+    size_t n, m;
+    qn_err err;
+    const qn_span one[] = {{.len = len, .trusted = trusted}};
+    const qn_span mixed[] = {{.len = len / 3, .trusted = trusted},
+                             {.len = len - len / 3, .trusted = !trusted}};
+    must(qn_tokenize(t, text, len, false, trusted, &a, &n, &err) == 0);
+    must(qn_tokenize_spans(t, text, len, one, 1, false, &b, &m, &err) == 0);
+    must(n == m && memcmp(a, b, n * sizeof *a) == 0);
+    free(b);
+    must(qn_tokenize_spans(t, text, len, mixed, 2, true, &b, &m, &err) == 0);
+    free(a);
+    free(b);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0) {
@@ -92,5 +110,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(back);
     back = round_trip(t, text, len, true, parse, &n);
     free(back);
+    check_spans(t, text, len, parse);
     return 0;
 }
