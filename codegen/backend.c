@@ -17,11 +17,35 @@ int qn_kv_check_truncate(const qn_exec *e, int length, qn_err *err)
     for (int i = 0; i < e->plans->n_kv; i++) {
         const qn_kv_cache *kv = &e->plans->kv[i];
         int rows = qn_kv_rows(kv, &e->opts);
-        int oldest = e->length - rows, needed = length - kv->window + 1;
+        int oldest = (e->high > e->length ? e->high : e->length) - rows, needed = length - kv->window + 1;
         if (kv->window > 0 && length > 0 && oldest > (needed > 0 ? needed : 0)) {
             return qn_fail(err, "layer %d keeps the last %d positions only: cannot go back from %d to %d",
                            kv->layer, rows, e->length, length);
         }
     }
     return 0;
+}
+
+int qn_exec_check_view(const qn_exec *e, qn_view v, int row, int n_rows, qn_err *err)
+{
+    bool inside = v.buf >= 0 && v.buf < e->plans->n_buf && v.col >= 0 && v.width >= 0 &&
+                  v.width <= e->plans->bufs[v.buf].width - v.col && row >= 0 && n_rows >= 0 &&
+                  n_rows <= qn_buf_rows(&e->plans->bufs[v.buf], &e->opts) - row;
+    return inside ? 0 : qn_fail(err, "no such view");
+}
+
+int qn_exec_check_kv(const qn_exec *e, int kv, int pos, int n, qn_err *err)
+{
+    bool inside = kv >= 0 && kv < e->plans->n_kv && pos >= 0 && n >= 0 &&
+                  n <= qn_kv_rows(&e->plans->kv[kv], &e->opts) && pos <= e->opts.n_ctx - n;
+    return inside ? 0 : qn_fail(err, "no such rows of a KV cache");
+}
+
+void qn_exec_advance(qn_exec *e, const qn_run *r)
+{
+    int end = e->length + r->n;
+    e->high = e->high > end ? e->high : end;
+    if (!r->hold) {
+        e->length = end;
+    }
 }

@@ -31,7 +31,19 @@ typedef struct qn_run {
     qn_outputs outputs;
     float *logits;  /* [outputs][n_vocab] host memory; NULL with QN_OUT_NONE */
     int stop_after; /* index of the last step to run; -1: all */
+    int first_step; /* index of the first one; the buffers hold what those before it made */
+    bool hold;      /* the executor's length stays as it is, so that more steps of these tokens can follow */
 } qn_run;
+
+/* What an executor has done so far; zero where it has no such thing. */
+typedef struct qn_exec_stats {
+    double driver, upload, kernels, capture; /* seconds: opening the device; reading and sending weights;
+                                              * finding, compiling and loading kernels; capturing decode */
+    uint64_t upload_bytes, device_bytes;
+    int n_kernels, n_compiled;
+    int captures, syncs;
+    char graph_off[160]; /* why decode is not captured; "" */
+} qn_exec_stats;
 
 /* Where memory goes, before anything is allocated (bytes). */
 typedef struct qn_memory {
@@ -46,6 +58,8 @@ struct qn_exec {
     const qn_plans *plans;
     qn_exec_opts opts;
     int length; /* positions held: the next token's position */
+    int high;   /* positions written since nothing was held: rings have forgotten what lies far below */
+    qn_exec_stats stats;
     /* Greedy decoding on the device: feeds `token` at position length, then each choice, n times; ids[i] is
      * the i-th choice. stop(user, id) may end it early (called in order; what was computed beyond is
      * dropped). *n_done: choices made. NULL where the backend has no loop of its own. */
@@ -57,6 +71,13 @@ struct qn_exec {
     int (*truncate)(qn_exec *e, int length, qn_err *err);
     /* Copies rows of a view of the last run's buffers to out [rows][width] (debugging, --check). */
     int (*read)(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err);
+    /* The counterpart of read: rows of a view from in [rows][width]. */
+    int (*write)(qn_exec *e, qn_view v, int row, int n_rows, const float *in, qn_err *err);
+    /* Rows of positions [pos, pos + n) of KV cache `kv`, all of them in the cache at once: copied out to, or
+     * (store) in from, k [n][n_head_kv * k_dim] and v [n][n_head_kv * v_dim]. */
+    int (*kv_rows)(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool store, qn_err *err);
+    /* What the output of a step of such a run is computed in. */
+    qn_arith (*arith)(const qn_exec *e, const qn_run *r, const qn_step *s);
     /* Runs like `run` (no logits taken) and measures: ms[i] is the time of step i of the phase's plan, and
      * what follows the last step is added to it. Steps run one after the other, each waited for by an event.
      * NULL: not offered. */
@@ -79,6 +100,13 @@ int qn_buf_rows(const qn_buf *b, const qn_exec_opts *opts);
 
 /* Rows a KV cache needs for these options: n_ctx, or window + n_ubatch where that is less. */
 int qn_kv_rows(const qn_kv_cache *kv, const qn_exec_opts *opts);
+
+/* Is it a view with these rows? An error otherwise. */
+int qn_exec_check_view(const qn_exec *e, qn_view v, int row, int n_rows, qn_err *err);
+/* Are positions [pos, pos + n) rows of KV cache `kv` at the same time? An error otherwise. */
+int qn_exec_check_kv(const qn_exec *e, int kv, int pos, int n, qn_err *err);
+/* Positions from length on, n of them, are written: length and high move (not where the run holds). */
+void qn_exec_advance(qn_exec *e, const qn_run *r);
 
 /* Can an executor forget positions >= length? An error where a ring no longer holds what would be read. */
 int qn_kv_check_truncate(const qn_exec *e, int length, qn_err *err);

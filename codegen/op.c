@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+const char *const qn_names_arith[] = {"f32", "f16", "8-bit", NULL};
 const char *const qn_names_norm[] = {"none", "rms", "layer", NULL};
 const char *const qn_names_act[] = {"none", "silu", "gelu", "relu", "relu2", "xielu", NULL};
 const char *const qn_names_rope[] = {"none", "neox", "interleaved", NULL};
@@ -89,20 +90,31 @@ static const char *const glu_roles[] = {"gate", "gate_b", "gate_s", "up", "up_b"
 static const char *const rope_kv_roles[] = {"q_norm", "k_norm", NULL};
 static const char *const mix_roles[] = {"s0", "s1", NULL};
 
-#define ROW(id_, name_, doc_)                                                                                \
-    [id_] = {id_, #name_, #name_ ".cu", doc_, name_##_fields, COUNT(name_##_fields), name_##_roles}
+/* Tolerances: f32 rounds each operand and sum to 2^-24, f16 to 2^-11 (NMSE 8e-8 an operand), 8 bits of a
+ * block of 32 with one scale to about 3e-5; where a product's terms cancel, real models show thirty times
+ * that. A copy is equal. */
+#define ROW(id_, name_, doc_, f32_, f16_, int8_)                                                             \
+    [id_] = {id_,                                                                                            \
+             #name_,                                                                                         \
+             #name_ ".cu",                                                                                   \
+             doc_,                                                                                           \
+             name_##_fields,                                                                                 \
+             COUNT(name_##_fields),                                                                          \
+             name_##_roles,                                                                                  \
+             {f32_, f16_, int8_}}
 #define select_roles    no_roles
 #define attention_roles no_roles
 
 const qn_op qn_ops[QN_OP_COUNT] = {
-    ROW(QN_OP_EMBED, embed, "gathers and scales token embeddings, adds learned positions"),
-    ROW(QN_OP_SELECT, select, "copies the rows whose logits are asked for"),
-    ROW(QN_OP_NORM, norm, "RMS or layer norm, optionally added to the residual stream"),
-    ROW(QN_OP_LINEAR, linear, "up to three matrix products of one input with bias, activation, residual sum"),
-    ROW(QN_OP_GLU, glu, "gate and up products and the gated activation"),
-    ROW(QN_OP_ROPE_KV, rope_kv, "QK norm, RoPE, and the store into the KV cache"),
-    ROW(QN_OP_ATTENTION, attention, "causal softmax attention over the KV cache"),
-    ROW(QN_OP_MIX, mix, "weighted sum of two rows"),
+    ROW(QN_OP_EMBED, embed, "gathers and scales token embeddings, adds learned positions", 1e-13, 2e-7, 2e-7),
+    ROW(QN_OP_SELECT, select, "copies the rows whose logits are asked for", 0, 0, 0),
+    ROW(QN_OP_NORM, norm, "RMS or layer norm, optionally added to the residual stream", 1e-11, 1e-6, 1e-6),
+    ROW(QN_OP_LINEAR, linear, "up to three matrix products of one input with bias, activation, residual sum",
+        1e-10, 1e-5, 2e-3),
+    ROW(QN_OP_GLU, glu, "gate and up products and the gated activation", 1e-10, 2e-5, 3e-3),
+    ROW(QN_OP_ROPE_KV, rope_kv, "QK norm, RoPE, and the store into the KV cache", 1e-11, 2e-7, 2e-7),
+    ROW(QN_OP_ATTENTION, attention, "causal softmax attention over the KV cache", 1e-10, 2e-6, 2e-6),
+    ROW(QN_OP_MIX, mix, "weighted sum of two rows", 1e-13, 2e-7, 2e-7),
 };
 
 const qn_op *qn_op_find(const char *name)

@@ -116,6 +116,14 @@ typedef union qn_spec {
     qn_spec_mix mix;
 } qn_spec;
 
+/* What a step's result is computed in. */
+typedef enum qn_arith {
+    QN_ARITH_F32,  /* f32 operands and sums */
+    QN_ARITH_F16,  /* operands rounded to f16 or bf16, f32 sums; or a result stored as f16 */
+    QN_ARITH_8BIT, /* activations as 8-bit integers with a scale a block */
+    QN_ARITH_COUNT,
+} qn_arith;
+
 typedef struct qn_op {
     qn_op_id id;
     const char *name;   /* "linear" */
@@ -123,8 +131,8 @@ typedef struct qn_op {
     const char *doc;    /* one line */
     const qn_field *fields;
     int n_field;
-    /* Floating-point operations of one row, for benches; the step gives shapes. */
-    const char *const *weight_roles; /* names of w[0..], NULL-terminated */
+    const char *const *weight_roles;  /* names of w[0..], NULL-terminated */
+    double tolerance[QN_ARITH_COUNT]; /* largest NMSE against the exact reference function on equal inputs */
 } qn_op;
 
 extern const qn_op qn_ops[QN_OP_COUNT];
@@ -133,6 +141,7 @@ extern const qn_op qn_ops[QN_OP_COUNT];
 const qn_op *qn_op_find(const char *name);
 
 /* Names of the enumerations the specialisation fields use (value 0 first, NULL-terminated). */
+extern const char *const qn_names_arith[];
 extern const char *const qn_names_norm[];
 extern const char *const qn_names_act[];
 extern const char *const qn_names_rope[];

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/check.h"
 #include "cli/commands.h"
 #include "cli/load.h"
 
@@ -11,6 +12,7 @@ typedef struct logits_args {
     qn_model_args model;
     const char *tokens, *output, *stop_after;
     int mode; /* index in `modes` */
+    bool check, json;
 } logits_args;
 
 static const char *const modes[] = {"batch", "per-token", "decode", NULL};
@@ -29,6 +31,12 @@ static const qn_opt logits_opts[] = {
      QN_OPT_CHOICE, offsetof(logits_args, mode), 0, 0, modes},
     {"--stop-after", "STEP", "Write the first output of this step (a name or index of 'quern plan') instead.",
      QN_OPT_STR, offsetof(logits_args, stop_after)},
+    {"--check", NULL,
+     "Instead of writing logits, compare every step with the exact reference function on its own inputs; "
+     "status "
+     "1 where one is beyond its tolerance.",
+     QN_OPT_FLAG, offsetof(logits_args, check)},
+    {"--json", NULL, "The table of --check as JSON.", QN_OPT_FLAG, offsetof(logits_args, json)},
     {0},
 };
 
@@ -188,6 +196,21 @@ static int run_loaded(const logits_args *a, quern_session *s, const int32_t *ids
     return rc;
 }
 
+static int check_loaded(const logits_args *a, quern_session *s, const int32_t *ids, size_t n)
+{
+    qn_checker c;
+    job j = {.a = a, .s = s};
+    int chunk = a->mode == MODE_BATCH ? s->exec->opts.n_ubatch : 1;
+    if (check_ids(&j, ids, n) != 0 || qn_checker_open(&c, s) != 0) {
+        return QN_EXIT_ERROR;
+    }
+    qn_phase phase = a->mode == MODE_DECODE ? QN_PHASE_DECODE : QN_PHASE_PREFILL;
+    int rc = qn_checker_tokens(&c, ids, n, chunk, phase, NULL) == 0 ? qn_checker_report(&c, a->json)
+                                                                    : QN_EXIT_ERROR;
+    qn_checker_close(&c);
+    return rc;
+}
+
 int qn_cmd_logits(int argc, char **argv)
 {
     logits_args a = {.model = qn_model_args_defaults};
@@ -209,12 +232,12 @@ int qn_cmd_logits(int argc, char **argv)
     if (rc < 0 && a.tokens == NULL) {
         rc = qn_cli_usage_error("logits", "no ids: give --tokens FILE");
     }
-    if (rc < 0 && a.output == NULL && isatty(STDOUT_FILENO)) {
+    if (rc < 0 && a.output == NULL && !a.check && isatty(STDOUT_FILENO)) {
         rc = qn_cli_usage_error("logits", "stdout is a terminal: give -o FILE");
     }
     if (rc < 0) {
         rc = read_tokens(a.tokens, &ids, &n) == 0 && qn_cli_load(&l, &a.model, QN_LOAD_SESSION) == 0
-                 ? run_loaded(&a, l.session, ids, n)
+                 ? (a.check ? check_loaded : run_loaded)(&a, l.session, ids, n)
                  : QN_EXIT_ERROR;
     }
     qn_loaded_free(&l);

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "cli/check.h"
 #include "cli/commands.h"
 #include "cli/json.h"
 #include "cli/load.h"
@@ -21,7 +22,7 @@ typedef struct run_args {
     const char *seed;
     int n_predict;
     qn_strs stop;
-    bool ignore_eos, stream, json;
+    bool ignore_eos, stream, json, check;
 } run_args;
 
 typedef struct run_times {
@@ -59,6 +60,10 @@ static const qn_opt answer_opts[] = {
     {"--no-stream", NULL, "Print the answer when it is complete.", QN_OPT_UNSET, offsetof(run_args, stream)},
     {"--json", NULL, "Print one JSON object instead: text, ids, counts, times, stop reason.", QN_OPT_FLAG,
      offsetof(run_args, json)},
+    {"--check", NULL,
+     "Instead of an answer: compare every step of prompt and -n greedy tokens (default 16) with the exact "
+     "reference function on its own inputs; status 1 where one is beyond its tolerance.",
+     QN_OPT_FLAG, offsetof(run_args, check)},
     {0},
 };
 
@@ -253,6 +258,38 @@ static int answer(run_args *a, qn_loaded *l, const int32_t *ids, run_times *t, c
     return rc != QN_EXIT_OK ? rc : interrupted ? QN_EXIT_INTERRUPT : QN_EXIT_OK;
 }
 
+/* The prompt in chunks, its last few tokens in one of their own (short chunks may take other kernels), then
+ * greedy decoding. */
+static int check_steps(const run_args *a, const quern_session *s, const int32_t *ids, size_t n)
+{
+    enum { SHORT = 5, N_PREDICT = 16 };
+    size_t tail = n > SHORT ? SHORT : 0;
+    int n_vocab = quern_model_n_vocab(s->m), left = a->n_predict >= 0 ? a->n_predict : N_PREDICT;
+    float *logits = qn_calloc((size_t)n_vocab, sizeof *logits);
+    qn_checker c;
+    if (logits == NULL) {
+        return qn_cli_error("out of memory");
+    }
+    if (qn_checker_open(&c, s) != 0) {
+        free(logits);
+        return QN_EXIT_ERROR;
+    }
+    int chunk = s->exec->opts.n_ubatch;
+    int rc = qn_checker_tokens(&c, ids, n - tail, chunk, QN_PHASE_PREFILL, logits);
+    rc = rc ? rc : qn_checker_tokens(&c, ids + n - tail, tail, chunk, QN_PHASE_PREFILL, logits);
+    while (rc == 0 && left-- > 0 && s->exec->length < s->exec->opts.n_ctx) {
+        int32_t best = 0;
+        for (int i = 1; i < n_vocab; i++) {
+            best = logits[i] > logits[best] ? i : best;
+        }
+        rc = qn_checker_tokens(&c, &best, 1, 1, QN_PHASE_DECODE, logits);
+    }
+    rc = rc == 0 ? qn_checker_report(&c, a->json) : QN_EXIT_ERROR;
+    qn_checker_close(&c);
+    free(logits);
+    return rc;
+}
+
 static int run_loaded(run_args *a, qn_loaded *l, const char *text, size_t len, const char *const *stops)
 {
     int32_t *ids;
@@ -270,6 +307,8 @@ static int run_loaded(run_args *a, qn_loaded *l, const char *text, size_t len, c
     if (t.n_prompt > (size_t)quern_session_n_ctx(l->session)) {
         rc = qn_cli_error("the prompt has %zu tokens, the context holds %d; shorten it or raise -c",
                           t.n_prompt, quern_session_n_ctx(l->session));
+    } else if (a->check) {
+        rc = check_steps(a, l->session, ids, t.n_prompt);
     } else {
         if (a->sampling.temperature > 0) {
             qn_cli_note("seed %" PRIu64, a->sampling.seed);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "cpu/cpu.h"
 
 static size_t max_size(size_t a, size_t b)
@@ -171,7 +172,7 @@ static int cpu_run(qn_exec *e, const qn_run *r, qn_err *err)
         return qn_fail(err, "a run with %d rows of logits (at most %d)", c->n_out, e->opts.n_outputs);
     }
     fill_ropes(c);
-    for (int i = 0; i < plan->n_step; i++) {
+    for (int i = r->first_step; i < plan->n_step; i++) {
         const qn_step *s = &plan->steps[i];
         bool wanted = s->rows == QN_ROWS_TOKENS || c->n_out > 0;
         bool head = s->out[0].buf == plan->logits_buf && c->n_out == 0;
@@ -179,14 +180,14 @@ static int cpu_run(qn_exec *e, const qn_run *r, qn_err *err)
             return qn_fail_prefix(err, "step %s", s->name);
         }
         if (i == r->stop_after) {
-            e->length += r->n;
+            qn_exec_advance(e, r);
             return 0;
         }
     }
     if (c->n_out > 0 && copy_logits(c, plan, r->logits, err)) {
         return -1;
     }
-    e->length += r->n;
+    qn_exec_advance(e, r);
     return 0;
 }
 
@@ -199,21 +200,78 @@ static int cpu_truncate(qn_exec *e, int length, qn_err *err)
         return -1;
     }
     e->length = length;
+    e->high = length == 0 ? 0 : e->high;
     return 0;
 }
 
 static int cpu_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err)
 {
     const qn_cpu *c = (const qn_cpu *)e;
-    if (v.buf < 0 || v.buf >= e->plans->n_buf || v.col < 0 || v.width < 0 ||
-        v.col + v.width > e->plans->bufs[v.buf].width || row < 0 || n_rows < 0 ||
-        row + n_rows > e->opts.n_ubatch) {
-        return qn_fail(err, "no such view");
+    if (qn_exec_check_view(e, v, row, n_rows, err)) {
+        return -1;
     }
     for (int r = 0; r < n_rows; r++) {
         memcpy(out + (size_t)r * v.width, qn_cpu_at(c, v, row + r), sizeof(float) * (size_t)v.width);
     }
     return 0;
+}
+
+static int cpu_write(qn_exec *e, qn_view v, int row, int n_rows, const float *in, qn_err *err)
+{
+    const qn_cpu *c = (const qn_cpu *)e;
+    if (qn_exec_check_view(e, v, row, n_rows, err)) {
+        return -1;
+    }
+    for (int r = 0; r < n_rows; r++) {
+        memcpy(qn_cpu_at(c, v, row + r), in + (size_t)r * v.width, sizeof(float) * (size_t)v.width);
+    }
+    return 0;
+}
+
+/* n values between a cache, f32 or f16 at `at`, and x. */
+static void copy_kv(void *cache, size_t at, float *x, size_t n, bool f32, bool store)
+{
+    float *f = (float *)cache + at;
+    uint16_t *h = (uint16_t *)cache + at;
+    if (f32) {
+        memcpy(store ? f : x, store ? x : f, sizeof(float) * n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (store) {
+            h[i] = qn_f32_to_f16(x[i]);
+        } else {
+            x[i] = qn_f16_to_f32(h[i]);
+        }
+    }
+}
+
+static int cpu_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool store, qn_err *err)
+{
+    const qn_cpu *c = (const qn_cpu *)e;
+    if (qn_exec_check_kv(e, kv, pos, n, err)) {
+        return -1;
+    }
+    const qn_kv_cache *p = &e->plans->kv[kv];
+    size_t nk = (size_t)p->n_head_kv * (size_t)p->k_dim, nv = (size_t)p->n_head_kv * (size_t)p->v_dim;
+    for (int i = 0; i < n; i++) {
+        size_t row = (size_t)((pos + i) % c->kv[kv].rows);
+        copy_kv(c->kv[kv].k, row * nk, k + (size_t)i * nk, nk, !c->fast, store);
+        copy_kv(c->kv[kv].v, row * nv, v + (size_t)i * nv, nv, !c->fast, store);
+    }
+    return 0;
+}
+
+static qn_arith cpu_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
+{
+    (void)r;
+    bool product = s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU;
+    for (int i = 0; product && !e->opts.exact && i < QN_STEP_WEIGHTS; i++) {
+        if (s->w[i] && qn_dtype_get(s->w[i]->type)->block_values > 1) {
+            return QN_ARITH_8BIT;
+        }
+    }
+    return QN_ARITH_F32;
 }
 
 static int alloc_ropes(qn_cpu *c, const qn_plans *p, qn_err *err)
@@ -289,6 +347,9 @@ int qn_cpu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *op
                         .run = cpu_run,
                         .truncate = cpu_truncate,
                         .read = cpu_read,
+                        .write = cpu_write,
+                        .kv_rows = cpu_kv_rows,
+                        .arith = cpu_arith,
                         .free = cpu_free};
     c->base.opts.n_threads = thread_count(opts);
     c->fast = opts->exact ? NULL : qn_fast_get(qn_isa_best());

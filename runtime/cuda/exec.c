@@ -16,7 +16,7 @@ static int cu_fail(const qn_cuda_exec *x, qn_cu_result r, const char *what, qn_e
 
 static int sync_stream(qn_cuda_exec *x, qn_err *err)
 {
-    x->syncs++;
+    x->base.stats.syncs++;
     qn_cu_result r = x->cuda.api.StreamSynchronize(x->stream);
     return r ? cu_fail(x, r, "running kernels", err) : 0;
 }
@@ -51,10 +51,13 @@ static int run_action(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_action
 }
 
 int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
-                   int stop_after, qn_err *err)
+                   int first, int stop_after, qn_err *err)
 {
     for (int i = 0; i < list->n; i++) {
         const qn_cuda_action *a = &list->actions[i];
+        if (first > 0 && (!a->step || a->step - plan->steps < first)) {
+            continue;
+        }
         if (stop_after >= 0 && (!a->step || a->step - plan->steps > stop_after)) {
             break;
         }
@@ -68,10 +71,11 @@ int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *lis
 void qn_cuda_capture(qn_cuda_exec *x)
 {
     const qn_cuda_api *cu = &x->cuda.api;
+    double start = qn_cuda_seconds();
     qn_cu_graph graph = NULL;
     qn_err err = {""};
     qn_cu_result r = cu->StreamBeginCapture(x->stream, QN_CU_CAPTURE_THREAD_LOCAL);
-    int rc = r ? -1 : qn_cuda_launch(x, &x->base.plans->decode, &x->low.decode, 1, 1, -1, &err);
+    int rc = r ? -1 : qn_cuda_launch(x, &x->base.plans->decode, &x->low.decode, 1, 1, 0, -1, &err);
     if (!r) {
         r = cu->StreamEndCapture(x->stream, &graph);
     }
@@ -82,27 +86,28 @@ void qn_cuda_capture(qn_cuda_exec *x)
     if (graph) {
         cu->GraphDestroy(graph);
     }
+    x->base.stats.capture += qn_cuda_seconds() - start;
     if (r || rc) {
         if (!err.text[0]) {
             cu_fail(x, r, "capturing decode", &err);
         }
-        snprintf(x->graph_off, sizeof x->graph_off, "%.150s", err.text);
+        snprintf(x->base.stats.graph_off, sizeof x->base.stats.graph_off, "%.150s", err.text);
         x->graph = NULL;
         return;
     }
-    x->captures++;
+    x->base.stats.captures++;
 }
 
 static int decode_once(qn_cuda_exec *x, qn_err *err)
 {
-    if (!x->graph && !x->graph_off[0]) {
+    if (!x->graph && !x->base.stats.graph_off[0]) {
         if (x->base.opts.no_graph) {
-            snprintf(x->graph_off, sizeof x->graph_off, "--no-graph");
+            snprintf(x->base.stats.graph_off, sizeof x->base.stats.graph_off, "--no-graph");
         } else {
             qn_cuda_capture(x);
-            if (x->graph_off[0] && x->base.opts.log) {
+            if (x->base.stats.graph_off[0] && x->base.opts.log) {
                 char line[200];
-                snprintf(line, sizeof line, "graph: off (%s)", x->graph_off);
+                snprintf(line, sizeof line, "graph: off (%s)", x->base.stats.graph_off);
                 x->base.opts.log(x->base.opts.log_user, 0, line);
             }
         }
@@ -111,7 +116,7 @@ static int decode_once(qn_cuda_exec *x, qn_err *err)
         qn_cu_result r = x->cuda.api.GraphLaunch(x->graph, x->stream);
         return r ? cu_fail(x, r, "launching the decode graph", err) : 0;
     }
-    return qn_cuda_launch(x, &x->base.plans->decode, &x->low.decode, 1, 1, -1, err);
+    return qn_cuda_launch(x, &x->base.plans->decode, &x->low.decode, 1, 1, 0, -1, err);
 }
 
 static int put_state(qn_cuda_exec *x, const qn_run *r, int n_out, qn_err *err)
@@ -189,10 +194,10 @@ static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
     }
     x->cuda.api.CtxSetCurrent(x->ctx);
     int rc = put_state(x, r, n_out, err);
-    if (rc == 0 && decode && r->stop_after < 0) {
+    if (rc == 0 && decode && r->stop_after < 0 && r->first_step == 0) {
         rc = decode_once(x, err);
     } else if (rc == 0) {
-        rc = qn_cuda_launch(x, plan, list_of(x, r), r->n, n_out, r->stop_after, err);
+        rc = qn_cuda_launch(x, plan, list_of(x, r), r->n, n_out, r->first_step, r->stop_after, err);
     }
     if (rc == 0 && n_out > 0 && r->stop_after < 0) {
         rc = take_logits(x, plan, n_out, r->logits, err);
@@ -200,7 +205,7 @@ static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
         rc = sync_stream(x, err);
     }
     if (rc == 0) {
-        e->length += r->n;
+        qn_exec_advance(e, r);
     }
     return rc;
 }
@@ -222,9 +227,10 @@ static int cuda_greedy(qn_exec *e, int32_t token, int n, int32_t *ids, int *n_do
         x->ring[i] = -2; /* not written yet */
     }
     int rc = put_state(x, &r, 1, err), sent = 0, base = e->length;
+    int ahead = AHEAD < e->opts.n_ubatch ? AHEAD : e->opts.n_ubatch; /* a ring has n_ubatch rows to spare */
     bool stopped = false;
     while (rc == 0 && *n_done < n && !stopped) {
-        while (rc == 0 && sent < n && sent < *n_done + AHEAD) {
+        while (rc == 0 && sent < n && sent < *n_done + ahead) {
             rc = decode_once(x, err);
             sent++;
         }
@@ -256,6 +262,7 @@ static int cuda_greedy(qn_exec *e, int32_t token, int n, int32_t *ids, int *n_do
     }
     /* The cache holds the input token and every choice that was fed back; what ran ahead is forgotten. */
     e->length = base + *n_done;
+    e->high = e->high > base + sent ? e->high : base + sent;
     return rc;
 }
 
@@ -289,7 +296,9 @@ static int cuda_profile(qn_exec *e, const qn_run *r, float *ms, qn_err *err)
         cu->EventDestroy(events[i]);
     }
     free(events);
-    e->length += rc == 0 ? r->n : 0;
+    if (rc == 0) {
+        qn_exec_advance(e, r);
+    }
     return rc;
 }
 
@@ -302,27 +311,7 @@ static int cuda_truncate(qn_exec *e, int length, qn_err *err)
         return -1;
     }
     e->length = length;
-    return 0;
-}
-
-static int cuda_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err)
-{
-    qn_cuda_exec *x = (qn_cuda_exec *)e;
-    if (v.buf < 0 || v.buf >= e->plans->n_buf || v.col < 0 || v.width < 0 ||
-        v.col + v.width > e->plans->bufs[v.buf].width || row < 0 || n_rows < 0 ||
-        row + n_rows > qn_buf_rows(&e->plans->bufs[v.buf], &e->opts)) {
-        return qn_fail(err, "no such view");
-    }
-    x->cuda.api.CtxSetCurrent(x->ctx);
-    for (int i = 0; i < n_rows; i++) {
-        uint64_t at = x->mem.bufs[v.buf] +
-                      4 * ((uint64_t)(row + i) * (uint64_t)e->plans->bufs[v.buf].width + (uint64_t)v.col);
-        qn_cu_result r =
-            x->cuda.api.MemcpyDtoH(out + (size_t)i * (size_t)v.width, at, sizeof(float) * (size_t)v.width);
-        if (r) {
-            return cu_fail(x, r, "reading a buffer", err);
-        }
-    }
+    e->high = length == 0 ? 0 : e->high;
     return 0;
 }
 
@@ -381,7 +370,10 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
                         .greedy = cuda_greedy,
                         .run = cuda_run,
                         .truncate = cuda_truncate,
-                        .read = cuda_read,
+                        .read = qn_cuda_read,
+                        .write = qn_cuda_write,
+                        .kv_rows = qn_cuda_kv_rows,
+                        .arith = qn_cuda_arith,
                         .profile = cuda_profile,
                         .free = cuda_free};
     if (qn_cuda_setup(x, err)) {

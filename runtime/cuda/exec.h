@@ -73,16 +73,23 @@ typedef struct qn_cuda_exec {
     float *host_logits;        /* pinned [n_outputs][n_vocab] */
     volatile int32_t *ring;    /* pinned and mapped: ids that the greedy choice made */
     qn_cu_graph_exec graph;
-    char graph_off[160]; /* why there is no graph; "" */
-    int captures, syncs;
 } qn_cuda_exec;
 
-/* exec_setup.c */
+/* Seconds of a clock that only goes forward. */
+double qn_cuda_seconds(void);
+
+/* exec_setup.c; fills base.stats */
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err);
-/* exec_graph.c: captures the decode list; a failure leaves graph_off filled and is no error. */
+/* Captures the decode list; a failure leaves base.stats.graph_off filled and is no error. */
 void qn_cuda_capture(qn_cuda_exec *x);
-/* Launches the actions of a list up to the step with index stop_after (-1: all). */
+/* Launches the actions of the steps [first, stop_after] of a list (-1: up to the end). */
 int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
-                   int stop_after, qn_err *err);
+                   int first, int stop_after, qn_err *err);
+
+/* exec_read.c: qn_exec's read, write, kv_rows and arith. */
+int qn_cuda_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err);
+int qn_cuda_write(qn_exec *e, qn_view v, int row, int n_rows, const float *in, qn_err *err);
+int qn_cuda_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool store, qn_err *err);
+qn_arith qn_cuda_arith(const qn_exec *e, const qn_run *r, const qn_step *s);
 
 #endif

@@ -3,9 +3,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/threads.h"
 #include "cuda/exec.h"
+
+double qn_cuda_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 enum { WORKSPACE = 32 << 20, ALIGN = 256, UPLOAD_THREADS = 8 };
 
@@ -248,6 +256,7 @@ static int load_module(qn_cuda_exec *x, const qn_kernel **k, int i, qn_err *err)
 static int build_kernels(qn_cuda_exec *x, qn_err *err)
 {
     qn_arch arch;
+    double start = qn_cuda_seconds();
     const qn_exec_opts *o = &x->base.opts;
     static char place[QN_PATH_MAX];
     const char *why;
@@ -285,6 +294,9 @@ static int build_kernels(qn_cuda_exec *x, qn_err *err)
     }
     if (rc == 0) {
         qn_jit_seal(x->jit);
+        x->base.stats.kernels = qn_cuda_seconds() - start;
+        x->base.stats.n_kernels = n;
+        x->base.stats.n_compiled = qn_jit_compiles(x->jit);
     }
     free(programs);
     free(kernels);
@@ -345,12 +357,8 @@ int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
         rc = -1;
     }
     rc = rc ? rc : raise_shared_limits(x, err);
-    if (rc == 0 && x->base.opts.log) {
-        char line[160];
-        snprintf(line, sizeof line, "device memory %.1f MiB; weights uploaded in %.0f ms (%.1f GB/s)",
-                 (double)x->device_bytes / 1048576.0, 1e3 * u.seconds,
-                 1e-9 * (double)weight_bytes / u.seconds);
-        x->base.opts.log(x->base.opts.log_user, 1, line);
-    }
+    x->base.stats.device_bytes = x->device_bytes;
+    x->base.stats.upload_bytes = weight_bytes;
+    x->base.stats.upload = u.seconds;
     return rc;
 }

@@ -459,6 +459,27 @@ class LookInside(CliTest):
         self.refuse(["nonsense"], "logits", self.model, "--tokens", tokens, "--stop-after", "nonsense")
         self.refuse(["999"], "logits", self.model, "--tokens", tokens, "--stop-after", "999")
 
+    def test_check(self):
+        tokens = self.file("check.bin", array.array("i", range(5)).tobytes())
+        for mode in ("batch", "per-token", "decode"):
+            r = self.quern("logits", self.model, "--tokens", tokens, "--mode", mode, "--check", "--json", "--backend", "cpu")
+            self.assertEqual(r.code, 0, r.err)
+            self.assertTrue(r.json["passed"])
+            ops = {s["op"] for s in r.json["steps"]}
+            self.assertTrue({"embed", "norm", "linear", "rope_kv", "attention"} <= ops, ops)
+            for s in r.json["steps"]:
+                self.assertLessEqual(s["worst_nmse"], s["tolerance"])
+        r = self.run_model("-p", "abc", "--check", "-n", "2", "--backend", "cpu")
+        self.assertEqual(r.code, 0, r.err)
+        self.assertIn("all steps are within their tolerance", r.text)
+        self.assertIn("decode", r.text)
+
+    def test_check_names_the_step(self):
+        """A model whose logits are NaN: the first step that makes them is named, and the status says so."""
+        r = self.run_model("-p", "abc", "--check", "-n", "0", "--backend", "cpu", model=self.path("nan.gguf"))
+        self.assertEqual(r.code, 1)
+        self.assertRegex(r.err, r"error: --check: step \S+ \(.*NMSE inf")
+
     def test_logits_refusals(self):
         n = len(table.TOKENS)
         self.refuse([str(n)], "logits", self.model, "--tokens", self.ids("bad", [1, n]))

@@ -1,0 +1,89 @@
+/* exec_read.c: looking into buffers and KV caches, and putting values there. */
+#include <stdlib.h>
+
+#include "base/half.h"
+#include "cuda/exec.h"
+
+/* Rows of a view, to `out` or (out NULL) from `in`; whole rows in one copy. */
+static int copy_view(qn_exec *e, qn_view v, int row, int n_rows, float *out, const float *in, qn_err *err)
+{
+    qn_cuda_exec *x = (qn_cuda_exec *)e;
+    const qn_cuda_api *cu = &x->cuda.api;
+    if (qn_exec_check_view(e, v, row, n_rows, err)) {
+        return -1;
+    }
+    cu->CtxSetCurrent(x->ctx);
+    size_t width = (size_t)e->plans->bufs[v.buf].width, n = (size_t)v.width;
+    int pieces = n == width ? 1 : n_rows;
+    size_t per = n == width ? n * (size_t)n_rows : n;
+    for (int i = 0; i < pieces && per > 0; i++) {
+        uint64_t at = x->mem.bufs[v.buf] + sizeof(float) * ((size_t)(row + i) * width + (size_t)v.col);
+        qn_cu_result r = out ? cu->MemcpyDtoH(out + (size_t)i * n, at, sizeof(float) * per)
+                             : cu->MemcpyHtoDAsync(at, in + (size_t)i * n, sizeof(float) * per, x->stream);
+        r = r || out ? r : cu->StreamSynchronize(x->stream);
+        if (r) {
+            return qn_cuda_fail(&x->cuda, r, "copying a buffer", err);
+        }
+    }
+    return 0;
+}
+
+int qn_cuda_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err)
+{
+    return copy_view(e, v, row, n_rows, out, NULL, err);
+}
+
+int qn_cuda_write(qn_exec *e, qn_view v, int row, int n_rows, const float *in, qn_err *err)
+{
+    return copy_view(e, v, row, n_rows, NULL, in, err);
+}
+
+/* n rows of `width` f16 values, the first of them row `row` of the cache at `base`. */
+static int copy_rows(qn_cuda_exec *x, uint64_t base, int row, int n, size_t width, float *f, bool store,
+                     uint16_t *half, qn_err *err)
+{
+    const qn_cuda_api *cu = &x->cuda.api;
+    uint64_t at = base + sizeof *half * (size_t)row * width;
+    size_t values = (size_t)n * width;
+    for (size_t i = 0; store && i < values; i++) {
+        half[i] = qn_f32_to_f16(f[i]);
+    }
+    qn_cu_result r = store ? cu->MemcpyHtoDAsync(at, half, sizeof *half * values, x->stream)
+                           : cu->MemcpyDtoH(half, at, sizeof *half * values);
+    r = r || !store ? r : cu->StreamSynchronize(x->stream);
+    for (size_t i = 0; !r && !store && i < values; i++) {
+        f[i] = qn_f16_to_f32(half[i]);
+    }
+    return r ? qn_cuda_fail(&x->cuda, r, "copying rows of a KV cache", err) : 0;
+}
+
+int qn_cuda_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool store, qn_err *err)
+{
+    qn_cuda_exec *x = (qn_cuda_exec *)e;
+    if (qn_exec_check_kv(e, kv, pos, n, err)) {
+        return -1;
+    }
+    x->cuda.api.CtxSetCurrent(x->ctx);
+    const qn_kv_cache *p = &e->plans->kv[kv];
+    int rows = qn_kv_rows(p, &e->opts);
+    size_t nk = (size_t)p->n_head_kv * (size_t)p->k_dim, nv = (size_t)p->n_head_kv * (size_t)p->v_dim;
+    uint16_t *half = malloc(sizeof *half * (nk > nv ? nk : nv) * (size_t)n + 1);
+    int rc = half ? 0 : qn_fail(err, "out of memory");
+    for (int done = 0; rc == 0 && done < n;) {
+        int row = (pos + done) % rows, m = n - done < rows - row ? n - done : rows - row;
+        rc = copy_rows(x, x->mem.k[kv], row, m, nk, k + (size_t)done * nk, store, half, err) ||
+                     copy_rows(x, x->mem.v[kv], row, m, nv, v + (size_t)done * nv, store, half, err)
+                 ? -1
+                 : 0;
+        done += m;
+    }
+    free(half);
+    return rc;
+}
+
+qn_arith qn_cuda_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
+{
+    (void)e;
+    bool product = s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU;
+    return product && r->phase == QN_PHASE_PREFILL && r->n > QN_CUDA_FEW ? QN_ARITH_F16 : QN_ARITH_F32;
+}
