@@ -1,8 +1,14 @@
 // rope_kv.cu: QK norm, RoPE, temperature; q in place, k and v as f16 into the KV cache.
-// One block a row and head: first the query heads, then k heads, then v heads.
-// grid: (rows, n_head + (has_kv ? 2 * n_head_kv : 0)); block: spec::threads; shared: (max(k_dim, v_dim) +
-// threads / 32) floats. spec::kv_rows: rows of the cache, position p in row p % kv_rows.
+// One block a row and unit: first the query heads, then k heads, then v heads; where the QK norm spans the whole width,
+// all query heads are one unit and all k heads another (q is rewritten in place: no other block may need it).
+// grid: (rows, q units + (has_kv ? k units + n_head_kv : 0)); block: spec::threads;
+// shared: (heads of a q unit * k_dim + threads / 32) floats.
+// spec::kv_rows: rows of the cache, position p in row p % kv_rows.
 #include "reduce.cuh"
+
+constexpr bool full_width = spec::qk_norm != NORM_NONE && spec::qk_width == QK_FULL;
+constexpr int q_heads = full_width ? spec::n_head : 1, k_heads = full_width ? spec::n_head_kv : 1;
+constexpr int q_units = spec::n_head / q_heads, k_units = spec::n_head_kv / k_heads;
 
 // Factor of an RMS or layer norm over n values x, and its mean.
 QN_DEV float norm_scale(const float *x, int n, int kind, float *mean, float *scratch)
@@ -21,36 +27,38 @@ QN_DEV float norm_scale(const float *x, int n, int kind, float *mean, float *scr
     return 1.0f / sqrtf(block_sum<spec::threads>(square, scratch) / n + spec::eps);
 }
 
-// head[] = norm of x (this head's k_dim values); `all` is the row's whole q or k of n_all heads.
-QN_DEV void normalise(float *head, const float *all, int n_all, int h, const float *w, float *scratch)
+// x[] = norm over n_head heads at once (whole width: their common mean square) or over the one head h.
+QN_DEV void normalise(float *x, int n_head, int h, const float *w, float *scratch)
 {
-    constexpr bool full = spec::qk_width == QK_FULL;
+    const int n = n_head * spec::k_dim;
     float mean;
-    const float scale = full ? norm_scale(all, n_all * spec::k_dim, spec::qk_norm, &mean, scratch)
-                             : norm_scale(head, spec::k_dim, spec::qk_norm, &mean, scratch);
+    const float scale = norm_scale(x, n, spec::qk_norm, &mean, scratch);
     __syncthreads();
-    for (int i = threadIdx.x; i < spec::k_dim; i += spec::threads) {
-        float y = (head[i] - mean) * scale;
+    for (int i = threadIdx.x; i < n; i += spec::threads) {
+        float y = (x[i] - mean) * scale;
         if (w) {
-            const bool per_channel = spec::qk_weight == QKW_CHANNEL && !full;
-            y *= spec::qk_weight == QKW_PER_HEAD ? w[h] : per_channel ? w[i] : w[h * spec::k_dim + i];
+            const bool per_channel = spec::qk_weight == QKW_CHANNEL && !full_width;
+            y *= spec::qk_weight == QKW_PER_HEAD ? w[h + i / spec::k_dim] : per_channel ? w[i] : w[h * spec::k_dim + i];
         }
-        head[i] = y;
+        x[i] = y;
     }
     __syncthreads();
 }
 
-// Pairs of the first n_rot dimensions turn by pos * freq. The angle is reduced in double: at position 100,000
+// Pairs of the first n_rot dimensions of each head turn by pos * freq. The angle is reduced in double: at position 100,000
 // a float product would be off by thousandths of a turn.
-QN_DEV void rotate(float *head, int pos, const float *freq)
+QN_DEV void rotate(float *x, int n_head, int pos, const float *freq)
 {
-    for (int i = threadIdx.x; i < spec::n_rot / 2; i += spec::threads) {
+    constexpr int half = spec::n_rot > 1 ? spec::n_rot / 2 : 1;
+    for (int t = threadIdx.x; t < n_head * half; t += spec::threads) {
+        const int i = t % half;
+        float *head = x + t / half * spec::k_dim;
         const double turn = 6.283185307179586476925286766559;
         double angle = (double)pos * (double)freq[i];
         angle -= turn * rint(angle / turn);
         const float c = cosf((float)angle) * spec::mscale, s = sinf((float)angle) * spec::mscale;
         const int a = spec::rope_style == ROPE_NEOX ? i : 2 * i;
-        const int b = spec::rope_style == ROPE_NEOX ? i + spec::n_rot / 2 : 2 * i + 1;
+        const int b = spec::rope_style == ROPE_NEOX ? i + half : 2 * i + 1;
         const float u = head[a], v = head[b];
         head[a] = u * c - v * s;
         head[b] = u * s + v * c;
@@ -66,12 +74,12 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
     if (row >= st->n_rows) {
         return;
     }
-    float *head = qn_shared<float>(0);
-    float *scratch = head + (spec::k_dim > spec::v_dim ? spec::k_dim : spec::v_dim);
+    float *x = qn_shared<float>(0);
+    float *scratch = x + q_heads * spec::k_dim;
     const int pos = st->pos + row, unit = blockIdx.y;
     const i64 slot = pos % spec::kv_rows;
-    if (unit >= spec::n_head + spec::n_head_kv) { // v
-        const int h = unit - spec::n_head - spec::n_head_kv;
+    if (unit >= q_units + k_units) { // v
+        const int h = unit - q_units - k_units;
         const float *src = v + row * stride + h * spec::v_dim;
         float mean = 0.0f, scale = 1.0f;
         if (spec::v_norm != NORM_NONE) {
@@ -83,33 +91,33 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
         }
         return;
     }
-    const bool is_q = unit < spec::n_head;
-    const int h = is_q ? unit : unit - spec::n_head;
-    const float *all = (is_q ? (const float *)q : k) + row * stride;
+    const bool is_q = unit < q_units;
+    const int n_head = is_q ? q_heads : k_heads, n = n_head * spec::k_dim, h = is_q ? unit : unit - q_units;
+    const float *src = (is_q ? (const float *)q : k) + row * stride + h * spec::k_dim;
     const float *w = is_q ? (spec::q_has_w ? q_norm : nullptr) : (spec::k_has_w ? k_norm : nullptr);
     const bool norm = spec::qk_norm != NORM_NONE && (is_q ? spec::q_has_norm : spec::k_has_norm);
-    for (int i = threadIdx.x; i < spec::k_dim; i += spec::threads) {
-        head[i] = all[h * spec::k_dim + i];
+    for (int i = threadIdx.x; i < n; i += spec::threads) {
+        x[i] = src[i];
     }
     __syncthreads();
     if (norm && spec::qk_order == QK_BEFORE_ROPE) {
-        normalise(head, all, is_q ? spec::n_head : spec::n_head_kv, h, w, scratch);
+        normalise(x, n_head, h, w, scratch);
     }
     if (spec::rope_style != ROPE_NONE) {
-        rotate(head, pos, freq);
+        rotate(x, n_head, pos, freq);
     }
     if (norm && spec::qk_order == QK_AFTER_ROPE) {
-        normalise(head, all, is_q ? spec::n_head : spec::n_head_kv, h, w, scratch);
+        normalise(x, n_head, h, w, scratch);
     }
     float temp = 1.0f;
     if constexpr (spec::temp_scale != 0.0f) {
         temp = 1.0f + spec::temp_scale * logf(floorf((float)pos / (float)spec::temp_ctx) + 1.0f);
     }
-    for (int i = threadIdx.x; i < spec::k_dim; i += spec::threads) {
+    for (int i = threadIdx.x; i < n; i += spec::threads) {
         if (is_q) {
-            q[row * stride + h * spec::k_dim + i] = head[i] * temp;
+            q[row * stride + h * spec::k_dim + i] = x[i] * temp;
         } else {
-            k_cache[slot * (spec::n_head_kv * spec::k_dim) + h * spec::k_dim + i] = float_to_half(head[i]);
+            k_cache[slot * (spec::n_head_kv * spec::k_dim) + h * spec::k_dim + i] = float_to_half(x[i]);
         }
     }
 }

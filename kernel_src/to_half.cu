@@ -15,16 +15,16 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
     x += row * x_stride;
     out += (i64)row * spec::n;
     float top = 0.0f;
-    for (int i = threadIdx.x; i < spec::n && !spec::bf16; i += spec::threads) {
+    for (int i = threadIdx.x; i < spec::n; i += spec::threads) {
         top = fmaxf(top, fabsf(x[i]));
     }
     top = block_max<spec::threads>(top, scratch);
     // exponent of top, clamped so that both the factor and its inverse are normal floats
     int e = (int)((__float_as_uint(top) >> 23) & 0xff) - 127 - 10;
-    e = spec::bf16 || top == 0.0f ? 0 : e < -100 ? -100 : e > 100 ? 100 : e;
+    e = top == 0.0f ? 0 : e < -100 ? -100 : e > 100 ? 100 : e;
     const float down = __uint_as_float((u32)(127 - e) << 23), up = __uint_as_float((u32)(127 + e) << 23);
     for (int i = threadIdx.x; i < spec::n; i += spec::threads) {
-        out[i] = spec::bf16 ? float_to_bf16(x[i]) : float_to_half(x[i] * down);
+        out[i] = spec::bf16 ? float_to_bf16(x[i] * down) : float_to_half(x[i] * down);
     }
     if (threadIdx.x == 0) {
         row_scale[row] = up;

@@ -107,13 +107,15 @@ static int lower_rope_kv(lowerer *l)
     const qn_step *s = l->step;
     const qn_spec_rope_kv *sp = &s->spec.rope_kv;
     const qn_cuda_mem *m = l->opts->mem;
-    int dim = sp->k_dim > sp->v_dim ? sp->k_dim : sp->v_dim;
-    uint32_t threads = dim <= 64 ? 64 : 128;
+    bool full = sp->qk_norm != QN_NORM_NONE && sp->qk_width == QN_QK_FULL; /* one block norms a whole row */
+    int dim = full ? sp->n_head * sp->k_dim : sp->k_dim;
+    int units = (full ? 1 : sp->n_head) + (sp->has_kv ? (full ? 1 : sp->n_head_kv) + sp->n_head_kv : 0);
+    uint32_t threads = dim <= 64 ? 64 : dim <= 512 ? 128 : 512;
     int rows = s->kv >= 0 ? qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec) : 1;
     launch k = {.kernel = "rope_kv.cu",
                 .consts = {CONST("threads", (int)threads), CONST("kv_rows", rows)},
                 .n_const = 2,
-                .grid = {1, (uint32_t)(sp->n_head + (sp->has_kv ? 2 * sp->n_head_kv : 0)), 1},
+                .grid = {1, (uint32_t)units, 1},
                 .threads = threads,
                 .shared = ((uint32_t)dim + threads / 32) * 4,
                 .rows_axis = 0,
