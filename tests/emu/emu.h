@@ -1,0 +1,66 @@
+/* emu.h: runs CUDA kernels on the host, one fiber a thread, and checks every memory access and barrier.
+ *
+ * Kernels are compiled from kernel_src/ by the host's C++ compiler with the stand-ins of emu_device.cuh and emu_ptx.cuh
+ * (docs/emulation.md). One launch at a time; nothing here is safe to call from two threads. */
+#ifndef QN_EMU_H
+#define QN_EMU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A compiled kernel. call(args): runs one thread of it; every argument is a word (a pointer or an i64). */
+typedef struct emu_program {
+    uint64_t key; /* emu_source_key of its source text; 0: none */
+    const char *name;
+    void (*call)(const uint64_t *args);
+} emu_program;
+
+typedef struct emu_launch {
+    const emu_program *program;
+    uint32_t grid[3], threads, shared; /* shared: bytes a block */
+    bool cooperative;                  /* all blocks are resident at once */
+    uint64_t seed;                     /* of the order of blocks, warps and lanes */
+    const uint64_t *args;
+    int n_arg; /* at most 32 */
+} emu_launch;
+
+/* What a check found. kind: "race", "barrier", "mask", "uninitialised", "bounds", "misaligned", "async", "arithmetic",
+ * "deadlock". file and line: of the kernel source, "" and 0 where unknown. text: the whole message. */
+typedef struct emu_report {
+    char kind[16], file[256], text[1024];
+    int line;
+} emu_report;
+
+/* Runs a launch to its end. 0: no check failed; -1: one did, and `report` says which; the launch was ended there. */
+int emu_run(const emu_launch *l, emu_report *report);
+
+/* Device memory: `bytes` bytes at an address that is a multiple of 256, with unowned space on both sides. A kernel may
+ * touch nothing else. EMU_READ_ONLY: kernels may not write it. EMU_UNWRITTEN: reading a byte that neither a kernel nor
+ * emu_written has written is an error (the bytes are 0xff until then). NULL: out of emulated memory. */
+enum { EMU_READ_ONLY = 1, EMU_UNWRITTEN = 2 };
+void *emu_alloc(const char *name, size_t bytes, int flags);
+/* Gives back everything that emu_alloc gave. */
+void emu_reset(void);
+/* The host has written, or is about to read, a range: it must lie in one buffer. -1: it does not (report filled). */
+int emu_written(const void *p, size_t bytes, emu_report *report);
+int emu_readable(const void *p, size_t bytes, emu_report *report);
+
+/* Compiled kernels add themselves (a table that an empty name ends) before main. */
+bool emu_add_programs(const emu_program *table);
+const emu_program *emu_programs(int *n);
+
+/* Counters since the start of the process, for summaries. */
+typedef struct emu_counts {
+    uint64_t launches, blocks, threads, accesses;
+} emu_counts;
+emu_counts emu_totals(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

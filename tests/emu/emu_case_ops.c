@@ -1,0 +1,364 @@
+/* emu_case_ops.c: the factors of each op and their cases. */
+#include "emu_cases.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/half.h"
+
+enum { N_TYPES = 15 };
+static const qn_type types[N_TYPES] = {QN_F32,  QN_F16,  QN_BF16, QN_Q4_0, QN_Q4_1,   QN_Q5_0,  QN_Q5_1, QN_Q8_0,
+                                       QN_Q2_K, QN_Q3_K, QN_Q4_K, QN_Q5_K, QN_Q6_K, QN_IQ4_NL, QN_IQ4_XS};
+
+/* Row length for a type: multiples of its block, none of them of a warp's 256 values where the block allows it. */
+static int row_length(qn_type type, int level)
+{
+    int block = qn_dtype_get(type)->block_values;
+    return block == 256 ? 256 * (1 + 2 * level) : block == 32 ? 32 + 256 * level + 64 * level : 40 + 280 * level;
+}
+
+static const char *type_name(qn_type t)
+{
+    return qn_dtype_get(t)->name;
+}
+
+/* F16 products: both operands are rounded to 11 bits; bf16: to 8. */
+static double product_tolerance(bool bf16)
+{
+    return bf16 ? 2e-5 : 1e-6;
+}
+
+static int make_embed(emu_case *c, const int *f)
+{
+    qn_type type = types[f[0]], pos_type = f[2] == 2 ? QN_F16 : QN_F32;
+    int n = row_length(type, f[1]);
+    c->pos = f[2] ? 5 : 0;
+    c->step.w[0] = case_tensor(c, type, n, CASE_VOCAB, 1);
+    c->step.w[1] = f[2] ? case_tensor(c, pos_type, n, 64, 1) : NULL;
+    c->bufs[1].width = n + 8;
+    c->step.out[0] = (qn_view){1, 8, n};
+    c->step.spec.embed = (qn_spec_embed){n, CASE_VOCAB, (int)type, f[2] ? (int)pos_type : -1, f[2] ? 64 : 0,
+                                         f[3] ? 8.5f : 1.0f};
+    snprintf(c->name, sizeof c->name, "embed %s n %d positions %s", type_name(type), n, f[2] ? type_name(pos_type) : "none");
+    return 0;
+}
+
+static int make_select(emu_case *c, const int *f)
+{
+    static const int sizes[3] = {1, 33, 300};
+    int n = sizes[f[0]];
+    c->bufs[0].width = n + 3;
+    c->bufs[1].width = n;
+    c->bufs[1].rows = c->step.rows = QN_ROWS_OUTPUTS;
+    c->outputs = f[1] ? QN_OUT_LAST : QN_OUT_ALL;
+    case_fill(c, 0, 1);
+    c->step.in[0] = (qn_view){0, 3, n};
+    c->step.out[0] = (qn_view){1, 0, n};
+    c->step.spec.select.n = n;
+    snprintf(c->name, sizeof c->name, "select n %d %s", n, f[1] ? "last" : "all");
+    return 0;
+}
+
+/* Base of a residual step: the output's own view, or another buffer. */
+static void residual(emu_case *c, int how, int width, int col, int n)
+{
+    c->bufs[2].width = width;
+    if (how == 1) {
+        case_fill(c, 1, 1);
+        c->step.in[1] = (qn_view){1, col, n};
+    } else if (how == 2) {
+        case_fill(c, 2, 1);
+        c->step.in[1] = (qn_view){2, col, n};
+    }
+}
+
+static int make_norm(emu_case *c, const int *f)
+{
+    static const int sizes[5] = {5, 64, 100, 1000, 4100};
+    int n = sizes[f[0]], groups = f[1] ? 3 : 1, width = n * groups + 5;
+    c->bufs[0].width = c->bufs[1].width = width;
+    c->step.rows = f[7] ? QN_ROWS_OUTPUTS : QN_ROWS_TOKENS;
+    case_fill(c, 0, 3);
+    for (int i = 0; i < width * CASE_UBATCH; i++) {
+        c->start[0][i] += 1; /* a mean that is not zero */
+    }
+    residual(c, f[5], width, 5, n * groups);
+    c->step.in[0] = (qn_view){0, 5, n * groups};
+    c->step.out[0] = (qn_view){1, 5, n * groups};
+    c->step.w[0] = f[3] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
+    c->step.w[1] = f[4] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
+    c->step.spec.norm = (qn_spec_norm){.n = n,
+                                       .groups = groups,
+                                       .kind = f[2] ? QN_NORM_LAYER : QN_NORM_RMS,
+                                       .has_w = f[3],
+                                       .has_b = f[4],
+                                       .residual = f[5] != 0,
+                                       .eps = 1e-5f,
+                                       .out_scale = f[6] ? 0.7f : 1.0f};
+    snprintf(c->name, sizeof c->name, "norm n %d groups %d kind %d w %d b %d residual %d rows %d", n, groups, f[2], f[3],
+             f[4], f[5], f[7]);
+    return 0;
+}
+
+static void linear_rows(emu_case *c, int n_in, int n_out, int outputs, int residual_how)
+{
+    c->bufs[0].width = n_in + 16;
+    c->bufs[1].width = n_out + 3;
+    c->step.rows = outputs ? QN_ROWS_OUTPUTS : QN_ROWS_TOKENS;
+    c->outputs = outputs ? QN_OUT_LAST : QN_OUT_ALL;
+    case_fill(c, 0, 2);
+    residual(c, residual_how, n_out + 3, 3, n_out);
+    c->step.in[0] = (qn_view){0, 8, n_in};
+    c->step.out[0] = (qn_view){1, 3, n_out};
+}
+
+/* All types, in one to three segments of mixed types that a row length suits. */
+static int make_linear(emu_case *c, const int *f)
+{
+    static const int outs[3][3] = {{5, 3, 1}, {33, 8, 9}, {130, 66, 1}};
+    qn_type type = types[f[0]];
+    int n_in = row_length(type, f[2]), n_seg = f[1] + 1, n_out = 0;
+    qn_spec_linear *s = &c->step.spec.linear;
+    *s = (qn_spec_linear){.n_in = n_in, .n_seg = n_seg, .seg_dtype = {-1, -1, -1}, .out_scale = 1, .residual = f[4] != 0};
+    bool bf16 = false;
+    for (int k = 0; k < n_seg; k++) {
+        qn_type t = k == 0 ? type : types[case_random(c, N_TYPES)];
+        while (n_in % qn_dtype_get(t)->block_values != 0) {
+            t = types[case_random(c, N_TYPES)];
+        }
+        s->seg_out[k] = outs[f[3]][k];
+        s->seg_dtype[k] = (int)t;
+        n_out += s->seg_out[k];
+        bf16 = bf16 || t == QN_BF16;
+        c->step.w[3 * k] = case_tensor(c, t, n_in, s->seg_out[k], 0.1f);
+    }
+    s->n_out = n_out;
+    linear_rows(c, n_in, n_out, f[5], f[4]);
+    c->tol_many = product_tolerance(bf16);
+    snprintf(c->name, sizeof c->name, "linear %s %s %s n_in %d n_out %d residual %d rows %d", type_name(type),
+             n_seg > 1 ? type_name((qn_type)s->seg_dtype[1]) : "-", n_seg > 2 ? type_name((qn_type)s->seg_dtype[2]) : "-",
+             n_in, n_out, f[4], f[5]);
+    return 0;
+}
+
+/* The epilogue's parts. */
+static int make_linear_epilogue(emu_case *c, const int *f)
+{
+    static const int types_of[2] = {QN_F16, QN_Q8_0};
+    int type = types_of[f[9]], n_in = 96, n_seg = f[1] + 1;
+    qn_spec_linear *s = &c->step.spec.linear;
+    *s = (qn_spec_linear){.n_in = n_in,
+                          .n_seg = n_seg,
+                          .seg_dtype = {-1, -1, -1},
+                          .act = f[0],
+                          .has_div = f[4],
+                          .residual = f[5] != 0,
+                          .clamp = f[6] ? 0.8f : 0,
+                          .out_scale = f[7] ? 1.7f : 1,
+                          .softcap = f[8] ? 2.0f : 0,
+                          .xielu = {0.3f, 0.6f, 0.5f, -1e-6f}};
+    for (int k = 0; k < n_seg; k++) {
+        s->seg_out[k] = 7 + 10 * k;
+        s->seg_dtype[k] = type;
+        s->seg_bias[k] = f[2] == 1 || (f[2] == 2 && k == 0);
+        s->seg_scale[k] = f[3] == 1 || (f[3] == 2 && k == n_seg - 1);
+        s->n_out += s->seg_out[k];
+        c->step.w[3 * k] = case_tensor(c, (qn_type)type, n_in, s->seg_out[k], 0.2f);
+        c->step.w[3 * k + 1] = s->seg_bias[k] ? case_tensor(c, QN_F32, s->seg_out[k], 1, 1) : NULL;
+        c->step.w[3 * k + 2] = s->seg_scale[k] ? case_tensor(c, QN_F32, 1, 1, 3) : NULL;
+    }
+    if (f[4]) {
+        qn_tensor *div = case_tensor(c, QN_F32, s->n_out, 1, 1);
+        for (int i = 0; i < s->n_out; i++) {
+            ((float *)div->data)[i] += 2.5f;
+        }
+        c->step.w[9] = div;
+    }
+    linear_rows(c, n_in, s->n_out, 0, f[5]);
+    c->tol_many = product_tolerance(false);
+    snprintf(c->name, sizeof c->name, "linear epilogue act %d seg %d bias %d scale %d div %d residual %d clamp %d scale %d cap %d",
+             f[0], n_seg, f[2], f[3], f[4], f[5], f[6], f[7], f[8]);
+    return 0;
+}
+
+static int make_glu(emu_case *c, const int *f)
+{
+    static const int sizes[3] = {5, 36, 130};
+    qn_type up = types[f[0]], gate = f[2] ? up : types[case_random(c, N_TYPES)];
+    int n_in = row_length(up, 1), n_ff = sizes[f[1]];
+    while (n_in % qn_dtype_get(gate)->block_values != 0) {
+        gate = types[case_random(c, N_TYPES)];
+    }
+    bool fused = f[2] == 2;
+    c->bufs[0].width = n_in + 8;
+    c->bufs[1].width = n_ff + 1;
+    case_fill(c, 0, 2);
+    c->step.in[0] = (qn_view){0, 8, n_in};
+    c->step.out[0] = (qn_view){1, 1, n_ff};
+    int up_rows = fused ? 2 * n_ff : n_ff;
+    c->step.w[3] = case_tensor(c, up, n_in, up_rows, 0.1f);
+    c->step.w[4] = f[4] ? case_tensor(c, QN_F32, up_rows, 1, 1) : NULL;
+    c->step.w[5] = f[5] ? case_tensor(c, QN_F32, 1, 1, 2) : NULL;
+    if (!fused) {
+        c->step.w[0] = case_tensor(c, gate, n_in, n_ff, 0.1f);
+        c->step.w[1] = f[4] ? case_tensor(c, QN_F32, n_ff, 1, 1) : NULL;
+        c->step.w[2] = f[5] ? case_tensor(c, QN_F32, 1, 1, 2) : NULL;
+    }
+    c->step.spec.glu = (qn_spec_glu){.n_in = n_in,
+                                     .n_ff = n_ff,
+                                     .act = f[3] + 1,
+                                     .fused = fused,
+                                     .gate_dtype = fused ? -1 : (int)gate,
+                                     .up_dtype = (int)up,
+                                     .has_bias = f[4],
+                                     .has_scale = f[5],
+                                     .sparsity_std = f[6] ? 0.4f : 0};
+    c->tol_many = product_tolerance(up == QN_BF16 || gate == QN_BF16);
+    snprintf(c->name, sizeof c->name, "glu %s %s n_in %d n_ff %d fused %d act %d bias %d scale %d sparse %d", type_name(gate),
+             type_name(up), n_in, n_ff, fused, f[3] + 1, f[4], f[5], f[6]);
+    return 0;
+}
+
+static int make_mix(emu_case *c, const int *f)
+{
+    int n = f[0] ? 300 : 17;
+    c->bufs[0].width = c->bufs[1].width = c->bufs[2].width = n + 1;
+    case_fill(c, 0, 1);
+    case_fill(c, 2, 1);
+    c->step.in[0] = (qn_view){0, 1, n};
+    c->step.in[1] = f[1] ? (qn_view){2, 0, n} : (qn_view){-1, 0, 0};
+    c->step.out[0] = f[4] ? (qn_view){0, 1, n} : (qn_view){1, 1, n};
+    c->step.w[0] = f[2] ? case_tensor(c, QN_F32, 1, 1, 2) : NULL;
+    c->step.w[1] = f[1] && f[3] ? case_tensor(c, QN_F32, 1, 1, 2) : NULL;
+    c->step.spec.mix = (qn_spec_mix){n, f[1], 1.5f, f[1] ? -0.5f : 0};
+    snprintf(c->name, sizeof c->name, "mix n %d in1 %d s0 %d s1 %d in place %d", n, f[1], f[2], f[3], f[4]);
+    return 0;
+}
+
+/* Heads and KV heads; groups from 1 to 16. */
+static const int heads[6][2] = {{1, 1}, {4, 4}, {6, 2}, {8, 1}, {16, 1}, {9, 3}};
+
+static void attention_cache(emu_case *c, int n_kv, int k_dim, int v_dim, int window)
+{
+    c->kv = (qn_kv_cache){0, n_kv, k_dim, v_dim, window};
+    c->plans.n_kv = 1;
+    c->step.kv = 0;
+}
+
+static int make_rope_kv(emu_case *c, const int *f)
+{
+    static const int dims[7][2] = {{32, 32}, {64, 64}, {80, 80}, {96, 40}, {128, 128}, {256, 256}, {512, 512}};
+    int n_head = heads[f[0]][0], n_kv = heads[f[0]][1], kd = dims[f[1]][0], vd = dims[f[1]][1];
+    int style = f[2], norm = f[4], has_kv = f[5] != 1, v_from_k = f[5] == 2 && kd == vd;
+    int full = norm && f[6], weight = full ? QN_QKW_CHANNEL : f[8] - 1;
+    int n_rot = style == 0 ? 0 : f[3] == 0 ? kd : f[3] == 1 ? kd / 2 : 20;
+    int nq = n_head * kd, nk = n_kv * kd, nv = n_kv * vd;
+    qn_spec_rope_kv *s = &c->step.spec.rope_kv;
+    *s = (qn_spec_rope_kv){.n_head = n_head, .n_head_kv = n_kv, .k_dim = kd, .v_dim = vd, .has_kv = has_kv,
+                           .v_from_k = v_from_k, .qk_norm = norm, .q_has_norm = norm != 0,
+                           .k_has_norm = norm && has_kv, .q_has_w = norm && f[8], .k_has_w = norm && f[8] && has_kv,
+                           .qk_width = full ? QN_QK_FULL : QN_QK_HEAD, .qk_order = f[7],
+                           .qk_weight = f[8] ? weight : 0, .v_norm = f[9], .rope_style = style, .n_rot = n_rot,
+                           .temp_ctx = 16, .eps = 1e-5f, .mscale = style ? 1.25f : 1.0f,
+                           .temp_scale = f[10] ? 0.3f : 0};
+    c->tol_few = c->tol_many = has_kv ? 1e-8 : 1e-10; /* k and v are kept as f16 */
+    c->pos = f[11] == 0 ? 0 : f[11] == 1 ? 37 : 100000;
+    c->exec.n_ctx = f[11] == 2 ? 100100 : 256;
+    attention_cache(c, n_kv, kd, vd, f[11] ? 24 : 0);
+    c->step.kv = has_kv ? 0 : -1;
+    c->bufs[0].width = nq + nk + nv;
+    case_fill(c, 0, 2);
+    c->step.in[0] = c->step.out[0] = (qn_view){0, 0, nq};
+    if (has_kv) {
+        c->step.in[1] = (qn_view){0, nq, nk};
+        c->step.in[2] = v_from_k ? c->step.in[1] : (qn_view){0, nq + nk, nv};
+    }
+    if (s->q_has_w) {
+        int per_head = weight == QN_QKW_PER_HEAD, channel = weight == QN_QKW_CHANNEL && !full;
+        c->step.w[0] = case_tensor(c, QN_F32, per_head ? n_head : channel ? kd : nq, 1, 2);
+        c->step.w[1] = has_kv ? case_tensor(c, QN_F32, per_head ? n_kv : channel ? kd : nk, 1, 2) : NULL;
+    }
+    if (style) {
+        float *freq = case_alloc(c, sizeof(float) * (size_t)n_rot);
+        for (int i = 0; i < n_rot / 2; i++) {
+            freq[i] = powf(10000.0f, -2.0f * (float)i / (float)n_rot);
+        }
+        c->step.table = freq;
+    }
+    snprintf(c->name, sizeof c->name,
+             "rope_kv heads %d/%d dims %d/%d style %d n_rot %d norm %d full %d order %d weight %d v %d kv %d temp %d pos %d",
+             n_head, n_kv, kd, vd, style, n_rot, norm, full, f[7], f[8], f[9], f[5], f[10], c->pos);
+    return 0;
+}
+
+static int make_attention(emu_case *c, const int *f)
+{
+    static const int dims[8][2] = {{32, 32}, {64, 64}, {80, 80}, {96, 40}, {128, 128}, {192, 128}, {256, 256}, {512, 512}};
+    static const int windows[3] = {0, 7, 40}, positions[4] = {0, 3, 37, 130};
+    int n_head = heads[f[0]][0], n_kv = heads[f[0]][1], kd = dims[f[1]][0], vd = dims[f[1]][1];
+    int nq = n_head * kd, nv = n_head * vd;
+    c->pos = positions[f[3]];
+    attention_cache(c, n_kv, kd, vd, windows[f[2]]);
+    int rows = qn_kv_rows(&c->kv, &c->exec), last = c->pos + CASE_UBATCH; /* the queries' own keys are in the cache */
+    c->k = case_alloc(c, sizeof(float) * (size_t)(rows * n_kv * kd));
+    c->v = case_alloc(c, sizeof(float) * (size_t)(rows * n_kv * vd));
+    for (int r = 0; r < rows; r++) {
+        float scale = r < last ? 1.5f : 500.0f; /* what no query may see would be seen */
+        for (int i = 0; i < n_kv * kd; i++) {
+            c->k[r * n_kv * kd + i] = qn_f16_to_f32(qn_f32_to_f16(scale * case_uniform(c)));
+        }
+        for (int i = 0; i < n_kv * vd; i++) {
+            c->v[r * n_kv * vd + i] = qn_f16_to_f32(qn_f32_to_f16(scale * case_uniform(c)));
+        }
+    }
+    c->bufs[0].width = nq + 8;
+    c->bufs[1].width = nv + 1;
+    case_fill(c, 0, 1);
+    c->step.in[0] = (qn_view){0, 8, nq};
+    c->step.out[0] = (qn_view){1, 1, nv};
+    c->step.spec.attention = (qn_spec_attention){n_head, n_kv, kd, vd, windows[f[2]], 0.3f, f[4] ? 3.0f : 0, f[5] ? 8.0f : 0};
+    snprintf(c->name, sizeof c->name, "attention heads %d/%d dims %d/%d window %d pos %d cap %d alibi %d", n_head, n_kv, kd,
+             vd, windows[f[2]], c->pos, f[4], f[5]);
+    return 0;
+}
+
+/* A product of one-hot weights gives logits; ties, and rows that the last block does not fill. */
+static int make_argmax(emu_case *c, const int *f)
+{
+    static const int sizes[3] = {40, 1000, 17001};
+    int n = sizes[f[0]];
+    c->argmax = true;
+    c->tol_many = product_tolerance(false);
+    c->model.n_vocab = n;
+    c->bufs[0].width = 8;
+    c->bufs[3].width = n;
+    case_fill(c, 0, 1);
+    qn_tensor *w = case_tensor(c, QN_F32, 8, n, 1);
+    for (int i = 0; f[1] && i < 3; i++) { /* three equal rows that win: the lowest id is due */
+        for (int k = 0; k < 8; k++) {
+            ((float *)w->data)[8 * (n - 1 - i * (n / 4)) + k] = 4 * c->start[0][k];
+        }
+    }
+    c->step.w[0] = w;
+    c->step.in[0] = (qn_view){0, 0, 8};
+    c->step.out[0] = (qn_view){3, 0, n};
+    c->step.spec.linear = (qn_spec_linear){
+        .n_in = 8, .n_out = n, .n_seg = 1, .seg_out = {n}, .seg_dtype = {QN_F32, -1, -1}, .out_scale = 1};
+    snprintf(c->name, sizeof c->name, "argmax n_vocab %d ties %d", n, f[1]);
+    return 0;
+}
+
+const emu_factors emu_all_factors[] = {
+    {"embed", 4, {N_TYPES, 2, 3, 2}, make_embed},
+    {"select", 2, {3, 2}, make_select},
+    {"norm", 8, {5, 2, 2, 2, 2, 3, 2, 2}, make_norm},
+    {"linear", 6, {N_TYPES, 3, 2, 3, 3, 2}, make_linear},
+    {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue},
+    {"glu", 7, {N_TYPES, 3, 3, 4, 2, 2, 2}, make_glu},
+    {"rope_kv", 12, {6, 7, 3, 3, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
+    {"attention", 6, {6, 8, 3, 4, 2, 2}, make_attention},
+    {"mix", 5, {2, 2, 2, 2, 2}, make_mix},
+    {"argmax", 2, {3, 2}, make_argmax},
+    {NULL, 0, {0}, NULL},
+};

@@ -1,0 +1,322 @@
+/* emu_exec.c: see emu_exec.h. Memory is laid out as in runtime/cuda/exec_setup.c, but each buffer has bounds of its own. */
+#include "emu_exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "emu_source.h"
+
+typedef struct placed {
+    const void *key;
+    uint64_t address;
+} placed;
+
+typedef struct emu_exec {
+    qn_exec base;
+    emu_exec_opts emu;
+    qn_lowered low;
+    const emu_program **programs; /* by program of `low` */
+    int *launches;                /* by program */
+    qn_cuda_mem mem;
+    placed *placed;
+    int n_placed;
+    uint64_t n_launch;
+} emu_exec;
+
+void emu_put(uint64_t at, const void *from, size_t bytes)
+{
+    emu_report r;
+    memcpy((void *)(uintptr_t)at, from, bytes);
+    emu_written((void *)(uintptr_t)at, bytes, &r);
+}
+
+static int alloc(uint64_t *out, const char *name, size_t bytes, int flags, qn_err *err)
+{
+    void *p = emu_alloc(name, bytes ? bytes : 1, flags);
+    *out = (uint64_t)(uintptr_t)p;
+    return p ? 0 : qn_fail(err, "%s: no emulated memory for %zu bytes", name, bytes);
+}
+
+static int place(emu_exec *x, const void *key, const char *name, const void *data, size_t bytes, qn_err *err)
+{
+    for (int i = 0; i < x->n_placed; i++) {
+        if (x->placed[i].key == key) {
+            return 0;
+        }
+    }
+    placed *p = &x->placed[x->n_placed++];
+    p->key = key;
+    if (alloc(&p->address, name, bytes, EMU_READ_ONLY, err)) {
+        return -1;
+    }
+    memcpy((void *)(uintptr_t)p->address, data, bytes);
+    return 0;
+}
+
+static int place_plan(emu_exec *x, const qn_plan *plan, qn_err *err)
+{
+    for (int i = 0; i < plan->n_step; i++) {
+        const qn_step *s = &plan->steps[i];
+        for (int k = 0; k < QN_STEP_WEIGHTS; k++) {
+            const qn_tensor *t = s->w[k];
+            if (t && place(x, t, t->name, t->data, t->n_bytes, err)) {
+                return -1;
+            }
+        }
+        if (s->table && place(x, s->table, "frequencies", s->table,
+                              sizeof(float) * (size_t)(s->spec.rope_kv.n_rot / 2), err)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static uint64_t address_of(const void *user, const void *key)
+{
+    const emu_exec *x = user;
+    for (int i = 0; i < x->n_placed; i++) {
+        if (x->placed[i].key == key) {
+            return x->placed[i].address;
+        }
+    }
+    return 0;
+}
+
+static uint64_t weight_address(const void *user, const qn_tensor *t)
+{
+    return address_of(user, t);
+}
+
+static uint64_t table_address(const void *user, const float *t)
+{
+    return address_of(user, t);
+}
+
+static int alloc_all(emu_exec *x, qn_err *err)
+{
+    const qn_plans *p = x->base.plans;
+    const qn_exec_opts *o = &x->base.opts;
+    qn_cuda_mem *m = &x->mem;
+    qn_cuda_sizes z = qn_cuda_scratch_sizes(p, o);
+    m->bufs = calloc((size_t)p->n_buf, sizeof *m->bufs);
+    m->k = calloc((size_t)p->n_kv + 1, sizeof *m->k);
+    m->v = calloc((size_t)p->n_kv + 1, sizeof *m->v);
+    x->placed = calloc((size_t)(p->prefill.n_step + p->decode.n_step) * (QN_STEP_WEIGHTS + 1), sizeof *x->placed);
+    if (!m->bufs || !m->k || !m->v || !x->placed) {
+        return qn_fail(err, "out of memory");
+    }
+    if (place_plan(x, &p->prefill, err) || place_plan(x, &p->decode, err)) {
+        return -1;
+    }
+    for (int i = 0; i < p->n_kv; i++) { /* zero: rows never written must stay finite */
+        size_t row = 2 * (size_t)p->kv[i].n_head_kv * (size_t)qn_kv_rows(&p->kv[i], o);
+        if (alloc(&m->k[i], "K cache", row * (size_t)p->kv[i].k_dim, 0, err) ||
+            alloc(&m->v[i], "V cache", row * (size_t)p->kv[i].v_dim, 0, err)) {
+            return -1;
+        }
+    }
+    for (int i = 0; i < p->n_buf; i++) {
+        size_t bytes = (size_t)p->bufs[i].width * (size_t)qn_buf_rows(&p->bufs[i], o) * sizeof(float);
+        if (alloc(&m->bufs[i], p->bufs[i].name, bytes, EMU_UNWRITTEN, err)) {
+            return -1;
+        }
+    }
+    m->weight = weight_address;
+    m->table = table_address;
+    m->user = x;
+    return alloc(&m->state, "state", sizeof(qn_cuda_state), EMU_UNWRITTEN, err) ||
+                   alloc(&m->tokens, "tokens", sizeof(int32_t) * (size_t)o->n_ubatch, EMU_UNWRITTEN, err) ||
+                   alloc(&m->parts, "attention parts", z.parts, EMU_UNWRITTEN, err) ||
+                   alloc(&m->w16, "f16 weights", z.w16, EMU_UNWRITTEN, err) ||
+                   alloc(&m->a16, "f16 activations", z.a16, EMU_UNWRITTEN, err) ||
+                   alloc(&m->row_scale, "row factors", z.row_scale, EMU_UNWRITTEN, err) ||
+                   alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
+                   alloc(&m->best, "candidates", 8 * QN_CUDA_ARGMAX_BLOCKS, EMU_UNWRITTEN, err) ||
+                   alloc(&m->arrived, "arrived", 4, 0, err) ||
+                   alloc(&m->ring, "ring", sizeof(int32_t) * QN_CUDA_RING, EMU_UNWRITTEN, err)
+               ? -1
+               : 0;
+}
+
+static int check_report(int rc, const emu_report *r, qn_err *err)
+{
+    return rc ? qn_fail(err, "%s", r->text) : 0;
+}
+
+static float value16(uint16_t bits, bool bf16)
+{
+    return bf16 ? qn_bf16_to_f32(bits) : qn_f16_to_f32(bits);
+}
+
+/* A matrix product, as cuBLASLt does it: 16-bit operands, f32 sums (here in double, then rounded). */
+static int run_gemm(const qn_cuda_gemm *g, int rows, qn_err *err)
+{
+    emu_report r;
+    const uint16_t *a = (const uint16_t *)(uintptr_t)g->a, *w = (const uint16_t *)(uintptr_t)g->w;
+    float *out = (float *)(uintptr_t)g->out;
+    if (check_report(emu_readable(a, 2 * (size_t)rows * (size_t)g->n_in, &r), &r, err) ||
+        check_report(emu_readable(w, 2 * (size_t)g->n_out * (size_t)g->n_in, &r), &r, err)) {
+        return -1;
+    }
+    for (int i = 0; i < rows; i++) {
+        float *row = out + (size_t)i * (size_t)g->ld_out;
+        if (check_report(emu_written(row, sizeof(float) * (size_t)g->n_out, &r), &r, err)) {
+            return -1;
+        }
+        for (int o = 0; o < g->n_out; o++) {
+            double sum = 0;
+            for (int k = 0; k < g->n_in; k++) {
+                sum += (double)value16(a[(size_t)i * (size_t)g->n_in + (size_t)k], g->bf16) *
+                       (double)value16(w[(size_t)o * (size_t)g->n_in + (size_t)k], g->bf16);
+            }
+            row[o] = (float)sum;
+        }
+    }
+    return 0;
+}
+
+static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *err)
+{
+    emu_report r;
+    emu_launch l = {.program = x->programs[a->program],
+                    .grid = {a->grid[0], a->grid[1], a->grid[2]},
+                    .threads = a->threads,
+                    .shared = a->shared,
+                    .seed = x->emu.seed + x->n_launch++,
+                    .args = a->args,
+                    .n_arg = a->n_arg};
+    if (a->rows_axis >= 0) {
+        l.grid[a->rows_axis] = (uint32_t)rows;
+    }
+    x->launches[a->program]++;
+    return check_report(emu_run(&l, &r), &r, err);
+}
+
+static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out, int stop_after,
+                    qn_err *err)
+{
+    for (int i = 0; i < list->n; i++) {
+        const qn_cuda_action *a = &list->actions[i];
+        if (stop_after >= 0 && (!a->step || a->step - plan->steps > stop_after)) {
+            break;
+        }
+        bool head = a->step && a->step->out[0].buf == plan->logits_buf;
+        int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows;
+        if (n > 0 && (a->is_gemm ? run_gemm(&a->gemm, n, err) : launch_one(x, a, n, err))) {
+            return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
+        }
+    }
+    return 0;
+}
+
+static int emu_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err)
+{
+    const emu_exec *x = (const emu_exec *)e;
+    emu_report r;
+    for (int i = 0; i < n_rows; i++) {
+        const float *at = (const float *)(uintptr_t)x->mem.bufs[v.buf] +
+                          (size_t)(row + i) * (size_t)e->plans->bufs[v.buf].width + v.col;
+        if (check_report(emu_readable(at, sizeof(float) * (size_t)v.width, &r), &r, err)) {
+            return -1;
+        }
+        memcpy(out + (size_t)i * (size_t)v.width, at, sizeof(float) * (size_t)v.width);
+    }
+    return 0;
+}
+
+static int emu_exec_run(qn_exec *e, const qn_run *r, qn_err *err)
+{
+    emu_exec *x = (emu_exec *)e;
+    int n_out = r->outputs == QN_OUT_ALL ? r->n : r->outputs == QN_OUT_LAST ? 1 : 0;
+    bool decode = r->phase == QN_PHASE_DECODE;
+    const qn_plan *plan = decode ? &e->plans->decode : &e->plans->prefill;
+    qn_cuda_state s = {
+        .pos = r->pos, .n_rows = r->n, .n_out = n_out, .first_out = r->n - n_out, .token = r->tokens[0]};
+    emu_put(x->mem.state, &s, sizeof s);
+    if (!decode) {
+        emu_put(x->mem.tokens, r->tokens, sizeof(int32_t) * (size_t)r->n);
+    }
+    bool few = x->emu.list == EMU_LIST_FEW || (x->emu.list == EMU_LIST_AUTO && r->n <= QN_CUDA_FEW);
+    const qn_cuda_list *list = decode ? &x->low.decode : few ? &x->low.few : &x->low.prefill;
+    if (run_list(x, plan, list, r->n, n_out, r->stop_after, err)) {
+        return -1;
+    }
+    e->length += r->n;
+    qn_view logits = {plan->logits_buf, 0, e->plans->model->n_vocab};
+    return n_out > 0 && r->stop_after < 0 ? emu_read(e, logits, 0, n_out, r->logits, err) : 0;
+}
+
+static void emu_exec_free(qn_exec *e)
+{
+    emu_exec *x = (emu_exec *)e;
+    qn_lowered_free(&x->low);
+    free(x->programs);
+    free(x->launches);
+    free(x->placed);
+    free(x->mem.bufs);
+    free(x->mem.k);
+    free(x->mem.v);
+    free(x);
+    emu_reset();
+}
+
+static int find_programs(emu_exec *x, qn_err *err)
+{
+    int n = x->low.n_program;
+    x->programs = calloc((size_t)n + 1, sizeof *x->programs);
+    x->launches = calloc((size_t)n + 1, sizeof *x->launches);
+    if (!x->programs || !x->launches) {
+        return qn_fail(err, "out of memory");
+    }
+    for (int i = 0; i < n; i++) {
+        const qn_source *s = &x->low.programs[i].source;
+        x->programs[i] = emu_source_find(x->emu.programs, x->emu.n_program, s->text);
+        if (!x->programs[i]) {
+            return qn_fail(err, "%s was not built: emu_gen does not know this program:\n%s", s->symbol, s->text);
+        }
+    }
+    return 0;
+}
+
+int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, const emu_exec_opts *emu, qn_err *err)
+{
+    emu_exec *x = calloc(1, sizeof *x);
+    if (!x) {
+        return qn_fail(err, "out of memory");
+    }
+    x->base = (qn_exec){.name = "emulated",
+                        .plans = plans,
+                        .opts = *opts,
+                        .run = emu_exec_run,
+                        .read = emu_read,
+                        .free = emu_exec_free};
+    x->emu = *emu;
+    qn_lower_opts lo = {&x->base.opts, &x->mem, emu->variant, emu->multiprocessors};
+    if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err)) {
+        emu_exec_free(&x->base);
+        return -1;
+    }
+    *out = &x->base;
+    return 0;
+}
+
+const qn_cuda_mem *emu_exec_mem(const qn_exec *e)
+{
+    return &((const emu_exec *)e)->mem;
+}
+
+const qn_lowered *emu_exec_lowered(const qn_exec *e)
+{
+    return &((const emu_exec *)e)->low;
+}
+
+int emu_exec_launches(const qn_exec *e, const char *name)
+{
+    const emu_exec *x = (const emu_exec *)e;
+    int n = 0;
+    for (int i = 0; i < x->low.n_program; i++) {
+        n += strcmp(x->low.programs[i].name, name) == 0 ? x->launches[i] : 0;
+    }
+    return n;
+}

@@ -1,0 +1,28 @@
+/* emu_exec.h: an executor that runs the lowered lists of the CUDA executor under emulation. */
+#ifndef QN_EMU_EXEC_H
+#define QN_EMU_EXEC_H
+
+#include "cuda/lower.h"
+#include "emu.h"
+
+typedef enum emu_list { EMU_LIST_AUTO, EMU_LIST_FEW, EMU_LIST_PREFILL } emu_list;
+
+typedef struct emu_exec_opts {
+    int variant, multiprocessors; /* qn_lower_opts */
+    uint64_t seed;
+    emu_list list; /* of prefill runs; AUTO: as the CUDA executor chooses */
+    const emu_program *programs;
+    int n_program;
+} emu_exec_opts;
+
+/* Takes all of the emulated device memory: one executor at a time. A program that the table lacks is an error. */
+int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, const emu_exec_opts *emu, qn_err *err);
+/* Its device memory, which the host may read and write. */
+const qn_cuda_mem *emu_exec_mem(const qn_exec *e);
+const qn_lowered *emu_exec_lowered(const qn_exec *e);
+/* Writes `bytes` bytes there. */
+void emu_put(uint64_t at, const void *from, size_t bytes);
+/* Launches so far whose template is `name` ("linear"). */
+int emu_exec_launches(const qn_exec *e, const char *name);
+
+#endif

@@ -1,0 +1,61 @@
+// emu_runtime.h: what emulated kernels call: the part of the emulator that emu_device.cuh and emu_ptx.cuh see.
+// defines: emu_builtin, emu_barrier, emu_warp_op, emu_atomic, emu_fence, emu_shared, emu_copy_*
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+struct emu_dim3 {
+    unsigned x, y, z;
+};
+
+// threadIdx and the like of the running fiber.
+struct emu_builtins {
+    emu_dim3 thread_idx, block_idx, block_dim, grid_dim;
+};
+extern emu_builtins emu_builtin;
+
+#define EMU_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+void emu_barrier(const char *file, int line);
+int emu_barrier_count(int predicate, const char *file, int line);
+
+// A warp-wide operation: called once all lanes of mask have come; in, out and aux are indexed by lane.
+typedef void (*emu_warp_fn)(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+uint64_t emu_warp_op(const char *name, emu_warp_fn fn, uint32_t mask, uint64_t in, int aux, const char *file, int line);
+void emu_shfl_idx(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_shfl_xor(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_shfl_up(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_shfl_down(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_ballot(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_reduce(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_sync_warp(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_mma_f16(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_ldmatrix(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+enum { EMU_ADD, EMU_MIN, EMU_MAX, EMU_AND, EMU_OR, EMU_XOR, EMU_UMIN, EMU_UMAX, EMU_EXCHANGE, EMU_CAS };
+
+// Operands of one lane of a matrix product: d [4] f32, a [4] (k = 16) or [2] (k = 8), b [2] or [1].
+struct emu_mma {
+    float *d;
+    const uint32_t *a, *b;
+    int k;
+};
+struct emu_matrices { // of ldmatrix
+    uint32_t *r;
+    const void *row;
+    int trans;
+    const char *file;
+    int line;
+};
+
+// type: of the value in memory. Returns the old bits.
+enum emu_type { EMU_I32, EMU_U32, EMU_U64, EMU_F32 };
+uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t compare, const char *file, int line);
+void emu_fence();
+
+void *emu_shared(int byte_offset);
+void emu_copy_async(void *shared, const void *global, bool valid, const char *file, int line);
+void emu_copy_commit();
+void emu_copy_wait(int n_in_flight);
+
+float emu_half_to_float(uint16_t h);
+uint16_t emu_float_to_half(float f);
