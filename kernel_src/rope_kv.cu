@@ -1,9 +1,9 @@
 // rope_kv.cu: QK norm, RoPE, temperature; q in place, k and v as f16 into the KV cache.
-// One block a row and unit: first the query heads, then k heads, then v heads; where the QK norm spans the whole width,
-// all query heads are one unit and all k heads another (q is rewritten in place: no other block may need it).
-// grid: (rows, q units + (has_kv ? k units + n_head_kv : 0)); block: spec::threads;
-// shared: (heads of a q unit * k_dim + threads / 32) floats.
-// spec::kv_rows: rows of the cache, position p in row p % kv_rows.
+// One block a row and unit: first the query heads, then k heads, then v heads; where the QK norm spans the
+// whole width, all query heads are one unit and all k heads another (q is rewritten in place: no other block
+// may need it). grid: (rows, q units + (has_kv ? k units + n_head_kv : 0)); block: spec::threads; shared:
+// (heads of a q unit * k_dim + threads / 32) floats. spec::kv_rows: rows of the cache, position p in row p %
+// kv_rows.
 #include "reduce.cuh"
 
 constexpr bool full_width = spec::qk_norm != NORM_NONE && spec::qk_width == QK_FULL;
@@ -38,15 +38,17 @@ QN_DEV void normalise(float *x, int n_head, int h, const float *w, float *scratc
         float y = (x[i] - mean) * scale;
         if (w) {
             const bool per_channel = spec::qk_weight == QKW_CHANNEL && !full_width;
-            y *= spec::qk_weight == QKW_PER_HEAD ? w[h + i / spec::k_dim] : per_channel ? w[i] : w[h * spec::k_dim + i];
+            y *= spec::qk_weight == QKW_PER_HEAD ? w[h + i / spec::k_dim]
+                 : per_channel                   ? w[i]
+                                                 : w[h * spec::k_dim + i];
         }
         x[i] = y;
     }
     __syncthreads();
 }
 
-// Pairs of the first n_rot dimensions of each head turn by pos * freq. The angle is reduced in double: at position 100,000
-// a float product would be off by thousandths of a turn.
+// Pairs of the first n_rot dimensions of each head turn by pos * freq. The angle is reduced in double: at
+// position 100,000 a float product would be off by thousandths of a turn.
 QN_DEV void rotate(float *x, int n_head, int pos, const float *freq)
 {
     constexpr int half = spec::n_rot > 1 ? spec::n_rot / 2 : 1;

@@ -19,7 +19,6 @@ target_include_directories(emu_tests_common PUBLIC ${emu_dir})
 add_executable(emu_gen ${emu_dir}/emu_gen.c)
 target_link_libraries(emu_gen PRIVATE emu_tests_common)
 
-# The emulator. It is the same with and without -DQUERN_SANITIZE: it takes the place of a sanitizer's runtime.
 add_library(emu_core OBJECT ${emu_dir}/emu_run.cpp ${emu_dir}/emu_warp.cpp ${emu_dir}/emu_memory.cpp
             ${emu_dir}/emu_hooks.cpp)
 target_include_directories(emu_core PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${emu_dir})
@@ -66,10 +65,59 @@ function(emu_executable name objects)
 endfunction()
 
 emu_executable(emu_ops emu_kernels ${emu_dir}/emu_ops.c ${emu_dir}/emu_exec.c)
-foreach(op embed select norm linear glu rope_kv attention mix argmax)
+set(emu_ops_tested embed select norm linear glu rope_kv attention mix argmax)
+foreach(op IN LISTS emu_ops_tested)
   add_test(NAME emu-op-${op} COMMAND emu_ops ${op})
   set_tests_properties(emu-op-${op} PROPERTIES LABELS emu TIMEOUT 600)
 endforeach()
-add_test(NAME emu-coverage COMMAND emu_ops --coverage ${CMAKE_SOURCE_DIR}/kernel_src embed select norm linear glu rope_kv
-         attention mix argmax)
+add_test(NAME emu-coverage COMMAND emu_ops --list-is ${emu_ops_tested})
 set_tests_properties(emu-coverage PROPERTIES LABELS emu TIMEOUT 60)
+
+# Kernels with a fault each that must be caught, and some without that must not.
+file(GLOB emu_broken CONFIGURE_DEPENDS ${emu_dir}/broken/*.cu)
+file(GLOB emu_sound CONFIGURE_DEPENDS ${emu_dir}/sound/*.cu)
+set(text "#include \"emu_device.cuh\"\n#include \"reduce.cuh\"\n#include \"emu.h\"\n")
+set(table "")
+foreach(file IN LISTS emu_broken emu_sound)
+  get_filename_component(name ${file} NAME_WE)
+  string(APPEND text "namespace ${name} {\n#undef QN_KERNEL\n#define QN_KERNEL emu_${name}\n#include \"${file}\"\n"
+                     "void call(const uint64_t *args)\n{\n    emu_call(emu_${name}, args);\n}\n}\n")
+  string(APPEND table "    {1, \"${name}\", ${name}::call},\n")
+endforeach()
+file(GENERATE OUTPUT ${emu_out}/broken.cpp CONTENT
+  "${text}static const emu_program table[] = {\n${table}    {0, \"\", nullptr},\n};\nstatic const bool added = emu_add_programs(table);\n")
+add_library(emu_broken_kernels OBJECT ${emu_out}/broken.cpp)
+target_include_directories(emu_broken_kernels PRIVATE ${CMAKE_SOURCE_DIR}/kernel_src ${emu_dir})
+target_compile_options(emu_broken_kernels PRIVATE ${emu_kernel_options})
+emu_executable(emu_broken emu_broken_kernels ${emu_dir}/emu_broken.c)
+add_test(NAME emu-broken COMMAND emu_broken ${emu_broken} ${emu_sound})
+add_test(NAME emu-wrappers COMMAND Python3::Interpreter ${emu_dir}/check_wrappers.py ${CMAKE_SOURCE_DIR}/kernel_src/ptx.cuh
+         ${emu_dir}/emu_ptx.cuh)
+set_tests_properties(emu-broken emu-wrappers PROPERTIES LABELS emu TIMEOUT 120)
+
+# Whole models through the decode, few-row and prefill lists, against the logits of another engine with rounding noise
+# removed. The tolerance is the goldens' for f16 KV; prefill rounds operands to f16 as well: ten times that.
+emu_executable(emu_model emu_kernels ${emu_dir}/emu_model.c ${emu_dir}/emu_exec.c)
+file(READ ${emu_goldens}/archs/manifest.json manifest)
+string(JSON count LENGTH "${manifest}")
+math(EXPR last "${count} - 1")
+foreach(i RANGE ${last})
+  string(JSON name GET "${manifest}" ${i} name)
+  if(name IN_LIST emu_models)
+    string(JSON n_vocab GET "${manifest}" ${i} n_vocab)
+    string(JSON tolerance GET "${manifest}" ${i} tol xlogits_f16_kv)
+    foreach(mode decode few prefill mixed)
+      set(tolerance_of_mode ${tolerance})
+      if(mode MATCHES "prefill|mixed")
+        string(REGEX REPLACE ".*e-([0-9]+)$" "\\1" exponent ${tolerance})
+        string(REGEX REPLACE "^0+" "" exponent ${exponent})
+        math(EXPR exponent "${exponent} - 1")
+        string(REGEX REPLACE "e-.*" "e-${exponent}" tolerance_of_mode ${tolerance})
+      endif()
+      add_test(NAME emu-model-${name}-${mode}
+               COMMAND emu_model ${emu_out}/models/${name}.gguf ${emu_goldens}/archs/${name}.tokens
+                       ${emu_goldens}/archs/${name}.xlogits ${n_vocab} ${tolerance_of_mode} ${mode})
+      set_tests_properties(emu-model-${name}-${mode} PROPERTIES LABELS emu TIMEOUT 600)
+    endforeach()
+  endif()
+endforeach()

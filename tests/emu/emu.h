@@ -1,7 +1,7 @@
 /* emu.h: runs CUDA kernels on the host, one fiber a thread, and checks every memory access and barrier.
  *
- * Kernels are compiled from kernel_src/ by the host's C++ compiler with the stand-ins of emu_device.cuh and emu_ptx.cuh
- * (docs/emulation.md). One launch at a time; nothing here is safe to call from two threads. */
+ * Kernels are compiled from kernel_src/ by the host's C++ compiler with the stand-ins of emu_device.cuh and
+ * emu_ptx.cuh (docs/emulation.md). One launch at a time; nothing here is safe to call from two threads. */
 #ifndef QN_EMU_H
 #define QN_EMU_H
 
@@ -29,24 +29,28 @@ typedef struct emu_launch {
     int n_arg; /* at most 32 */
 } emu_launch;
 
-/* What a check found. kind: "race", "barrier", "mask", "uninitialised", "bounds", "misaligned", "async", "arithmetic",
- * "deadlock". file and line: of the kernel source, "" and 0 where unknown. text: the whole message. */
+/* What a check found. kind: "race", "barrier", "mask", "uninitialised", "bounds", "misaligned", "async",
+ * "arithmetic", "deadlock". file and line: of the kernel source, "" and 0 where unknown. text: the whole
+ * message. */
 typedef struct emu_report {
     char kind[16], file[256], text[1024];
     int line;
 } emu_report;
 
-/* Runs a launch to its end. 0: no check failed; -1: one did, and `report` says which; the launch was ended there. */
+/* Runs a launch to its end. 0: no check failed; -1: one did, and `report` says which; the launch was ended
+ * there. */
 int emu_run(const emu_launch *l, emu_report *report);
 
-/* Device memory: `bytes` bytes at an address that is a multiple of 256, with unowned space on both sides. A kernel may
- * touch nothing else. EMU_READ_ONLY: kernels may not write it. EMU_UNWRITTEN: reading a byte that neither a kernel nor
- * emu_written has written is an error (the bytes are 0xff until then). NULL: out of emulated memory. */
+/* Device memory: `bytes` bytes at an address that is a multiple of 256, with unowned space on both sides. A
+ * kernel may touch nothing else. EMU_READ_ONLY: kernels may not write it. EMU_UNWRITTEN: reading a byte that
+ * neither a kernel nor emu_written has written is an error (the bytes are 0xff until then). NULL: out of
+ * emulated memory. */
 enum { EMU_READ_ONLY = 1, EMU_UNWRITTEN = 2 };
 void *emu_alloc(const char *name, size_t bytes, int flags);
 /* Gives back everything that emu_alloc gave. */
 void emu_reset(void);
-/* The host has written, or is about to read, a range: it must lie in one buffer. -1: it does not (report filled). */
+/* The host has written, or is about to read, a range: it must lie in one buffer. -1: it does not (report
+ * filled). */
 int emu_written(const void *p, size_t bytes, emu_report *report);
 int emu_readable(const void *p, size_t bytes, emu_report *report);
 

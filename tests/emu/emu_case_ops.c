@@ -8,14 +8,18 @@
 #include "base/half.h"
 
 enum { N_TYPES = 15 };
-static const qn_type types[N_TYPES] = {QN_F32,  QN_F16,  QN_BF16, QN_Q4_0, QN_Q4_1,   QN_Q5_0,  QN_Q5_1, QN_Q8_0,
-                                       QN_Q2_K, QN_Q3_K, QN_Q4_K, QN_Q5_K, QN_Q6_K, QN_IQ4_NL, QN_IQ4_XS};
+static const qn_type types[N_TYPES] = {QN_F32,  QN_F16,  QN_BF16, QN_Q4_0,   QN_Q4_1,
+                                       QN_Q5_0, QN_Q5_1, QN_Q8_0, QN_Q2_K,   QN_Q3_K,
+                                       QN_Q4_K, QN_Q5_K, QN_Q6_K, QN_IQ4_NL, QN_IQ4_XS};
 
-/* Row length for a type: multiples of its block, none of them of a warp's 256 values where the block allows it. */
+/* Row length for a type: multiples of its block, none of them of a warp's 256 values where the block allows
+ * it. */
 static int row_length(qn_type type, int level)
 {
     int block = qn_dtype_get(type)->block_values;
-    return block == 256 ? 256 * (1 + 2 * level) : block == 32 ? 32 + 256 * level + 64 * level : 40 + 280 * level;
+    return block == 256  ? 256 * (1 + 2 * level)
+           : block == 32 ? 32 + 256 * level + 64 * level
+                         : 40 + 280 * level;
 }
 
 static const char *type_name(qn_type t)
@@ -38,9 +42,10 @@ static int make_embed(emu_case *c, const int *f)
     c->step.w[1] = f[2] ? case_tensor(c, pos_type, n, 64, 1) : NULL;
     c->bufs[1].width = n + 8;
     c->step.out[0] = (qn_view){1, 8, n};
-    c->step.spec.embed = (qn_spec_embed){n, CASE_VOCAB, (int)type, f[2] ? (int)pos_type : -1, f[2] ? 64 : 0,
-                                         f[3] ? 8.5f : 1.0f};
-    snprintf(c->name, sizeof c->name, "embed %s n %d positions %s", type_name(type), n, f[2] ? type_name(pos_type) : "none");
+    c->step.spec.embed = (qn_spec_embed){
+        n, CASE_VOCAB, (int)type, f[2] ? (int)pos_type : -1, f[2] ? 64 : 0, f[3] ? 8.5f : 1.0f};
+    snprintf(c->name, sizeof c->name, "embed %s n %d positions %s", type_name(type), n,
+             f[2] ? type_name(pos_type) : "none");
     return 0;
 }
 
@@ -96,8 +101,8 @@ static int make_norm(emu_case *c, const int *f)
                                        .residual = f[5] != 0,
                                        .eps = 1e-5f,
                                        .out_scale = f[6] ? 0.7f : 1.0f};
-    snprintf(c->name, sizeof c->name, "norm n %d groups %d kind %d w %d b %d residual %d rows %d", n, groups, f[2], f[3],
-             f[4], f[5], f[7]);
+    snprintf(c->name, sizeof c->name, "norm n %d groups %d kind %d w %d b %d residual %d rows %d", n, groups,
+             f[2], f[3], f[4], f[5], f[7]);
     return 0;
 }
 
@@ -120,7 +125,8 @@ static int make_linear(emu_case *c, const int *f)
     qn_type type = types[f[0]];
     int n_in = row_length(type, f[2]), n_seg = f[1] + 1, n_out = 0;
     qn_spec_linear *s = &c->step.spec.linear;
-    *s = (qn_spec_linear){.n_in = n_in, .n_seg = n_seg, .seg_dtype = {-1, -1, -1}, .out_scale = 1, .residual = f[4] != 0};
+    *s = (qn_spec_linear){
+        .n_in = n_in, .n_seg = n_seg, .seg_dtype = {-1, -1, -1}, .out_scale = 1, .residual = f[4] != 0};
     bool bf16 = false;
     for (int k = 0; k < n_seg; k++) {
         qn_type t = k == 0 ? type : types[case_random(c, N_TYPES)];
@@ -137,8 +143,8 @@ static int make_linear(emu_case *c, const int *f)
     linear_rows(c, n_in, n_out, f[5], f[4]);
     c->tol_many = product_tolerance(bf16);
     snprintf(c->name, sizeof c->name, "linear %s %s %s n_in %d n_out %d residual %d rows %d", type_name(type),
-             n_seg > 1 ? type_name((qn_type)s->seg_dtype[1]) : "-", n_seg > 2 ? type_name((qn_type)s->seg_dtype[2]) : "-",
-             n_in, n_out, f[4], f[5]);
+             n_seg > 1 ? type_name((qn_type)s->seg_dtype[1]) : "-",
+             n_seg > 2 ? type_name((qn_type)s->seg_dtype[2]) : "-", n_in, n_out, f[4], f[5]);
     return 0;
 }
 
@@ -177,7 +183,8 @@ static int make_linear_epilogue(emu_case *c, const int *f)
     }
     linear_rows(c, n_in, s->n_out, 0, f[5]);
     c->tol_many = product_tolerance(false);
-    snprintf(c->name, sizeof c->name, "linear epilogue act %d seg %d bias %d scale %d div %d residual %d clamp %d scale %d cap %d",
+    snprintf(c->name, sizeof c->name,
+             "linear epilogue act %d seg %d bias %d scale %d div %d residual %d clamp %d scale %d cap %d",
              f[0], n_seg, f[2], f[3], f[4], f[5], f[6], f[7], f[8]);
     return 0;
 }
@@ -215,8 +222,8 @@ static int make_glu(emu_case *c, const int *f)
                                      .has_scale = f[5],
                                      .sparsity_std = f[6] ? 0.4f : 0};
     c->tol_many = product_tolerance(up == QN_BF16 || gate == QN_BF16);
-    snprintf(c->name, sizeof c->name, "glu %s %s n_in %d n_ff %d fused %d act %d bias %d scale %d sparse %d", type_name(gate),
-             type_name(up), n_in, n_ff, fused, f[3] + 1, f[4], f[5], f[6]);
+    snprintf(c->name, sizeof c->name, "glu %s %s n_in %d n_ff %d fused %d act %d bias %d scale %d sparse %d",
+             type_name(gate), type_name(up), n_in, n_ff, fused, f[3] + 1, f[4], f[5], f[6]);
     return 0;
 }
 
@@ -248,19 +255,34 @@ static void attention_cache(emu_case *c, int n_kv, int k_dim, int v_dim, int win
 
 static int make_rope_kv(emu_case *c, const int *f)
 {
-    static const int dims[7][2] = {{32, 32}, {64, 64}, {80, 80}, {96, 40}, {128, 128}, {256, 256}, {512, 512}};
+    static const int dims[7][2] = {{32, 32},   {64, 64},   {80, 80},  {96, 40},
+                                   {128, 128}, {256, 256}, {512, 512}};
     int n_head = heads[f[0]][0], n_kv = heads[f[0]][1], kd = dims[f[1]][0], vd = dims[f[1]][1];
     int style = f[2], norm = f[4], has_kv = f[5] != 1, v_from_k = f[5] == 2 && kd == vd;
     int full = norm && f[6], weight = full ? QN_QKW_CHANNEL : f[8] - 1;
     int n_rot = style == 0 ? 0 : f[3] == 0 ? kd : f[3] == 1 ? kd / 2 : 20;
     int nq = n_head * kd, nk = n_kv * kd, nv = n_kv * vd;
     qn_spec_rope_kv *s = &c->step.spec.rope_kv;
-    *s = (qn_spec_rope_kv){.n_head = n_head, .n_head_kv = n_kv, .k_dim = kd, .v_dim = vd, .has_kv = has_kv,
-                           .v_from_k = v_from_k, .qk_norm = norm, .q_has_norm = norm != 0,
-                           .k_has_norm = norm && has_kv, .q_has_w = norm && f[8], .k_has_w = norm && f[8] && has_kv,
-                           .qk_width = full ? QN_QK_FULL : QN_QK_HEAD, .qk_order = f[7],
-                           .qk_weight = f[8] ? weight : 0, .v_norm = f[9], .rope_style = style, .n_rot = n_rot,
-                           .temp_ctx = 16, .eps = 1e-5f, .mscale = style ? 1.25f : 1.0f,
+    *s = (qn_spec_rope_kv){.n_head = n_head,
+                           .n_head_kv = n_kv,
+                           .k_dim = kd,
+                           .v_dim = vd,
+                           .has_kv = has_kv,
+                           .v_from_k = v_from_k,
+                           .qk_norm = norm,
+                           .q_has_norm = norm != 0,
+                           .k_has_norm = norm && has_kv,
+                           .q_has_w = norm && f[8],
+                           .k_has_w = norm && f[8] && has_kv,
+                           .qk_width = full ? QN_QK_FULL : QN_QK_HEAD,
+                           .qk_order = f[7],
+                           .qk_weight = f[8] ? weight : 0,
+                           .v_norm = f[9],
+                           .rope_style = style,
+                           .n_rot = n_rot,
+                           .temp_ctx = 16,
+                           .eps = 1e-5f,
+                           .mscale = style ? 1.25f : 1.0f,
                            .temp_scale = f[10] ? 0.3f : 0};
     c->tol_few = c->tol_many = has_kv ? 1e-8 : 1e-10; /* k and v are kept as f16 */
     c->pos = f[11] == 0 ? 0 : f[11] == 1 ? 37 : 100000;
@@ -287,20 +309,23 @@ static int make_rope_kv(emu_case *c, const int *f)
         c->step.table = freq;
     }
     snprintf(c->name, sizeof c->name,
-             "rope_kv heads %d/%d dims %d/%d style %d n_rot %d norm %d full %d order %d weight %d v %d kv %d temp %d pos %d",
+             "rope_kv heads %d/%d dims %d/%d style %d n_rot %d norm %d full %d order %d weight %d v %d kv %d "
+             "temp %d pos %d",
              n_head, n_kv, kd, vd, style, n_rot, norm, full, f[7], f[8], f[9], f[5], f[10], c->pos);
     return 0;
 }
 
 static int make_attention(emu_case *c, const int *f)
 {
-    static const int dims[8][2] = {{32, 32}, {64, 64}, {80, 80}, {96, 40}, {128, 128}, {192, 128}, {256, 256}, {512, 512}};
+    static const int dims[8][2] = {{32, 32},   {64, 64},   {80, 80},   {96, 40},
+                                   {128, 128}, {192, 128}, {256, 256}, {512, 512}};
     static const int windows[3] = {0, 7, 40}, positions[4] = {0, 3, 37, 130};
     int n_head = heads[f[0]][0], n_kv = heads[f[0]][1], kd = dims[f[1]][0], vd = dims[f[1]][1];
     int nq = n_head * kd, nv = n_head * vd;
     c->pos = positions[f[3]];
     attention_cache(c, n_kv, kd, vd, windows[f[2]]);
-    int rows = qn_kv_rows(&c->kv, &c->exec), last = c->pos + CASE_UBATCH; /* the queries' own keys are in the cache */
+    int rows = qn_kv_rows(&c->kv, &c->exec),
+        last = c->pos + CASE_UBATCH; /* the queries' own keys are in the cache */
     c->k = case_alloc(c, sizeof(float) * (size_t)(rows * n_kv * kd));
     c->v = case_alloc(c, sizeof(float) * (size_t)(rows * n_kv * vd));
     for (int r = 0; r < rows; r++) {
@@ -317,9 +342,10 @@ static int make_attention(emu_case *c, const int *f)
     case_fill(c, 0, 1);
     c->step.in[0] = (qn_view){0, 8, nq};
     c->step.out[0] = (qn_view){1, 1, nv};
-    c->step.spec.attention = (qn_spec_attention){n_head, n_kv, kd, vd, windows[f[2]], 0.3f, f[4] ? 3.0f : 0, f[5] ? 8.0f : 0};
-    snprintf(c->name, sizeof c->name, "attention heads %d/%d dims %d/%d window %d pos %d cap %d alibi %d", n_head, n_kv, kd,
-             vd, windows[f[2]], c->pos, f[4], f[5]);
+    c->step.spec.attention =
+        (qn_spec_attention){n_head, n_kv, kd, vd, windows[f[2]], 0.3f, f[4] ? 3.0f : 0, f[5] ? 8.0f : 0};
+    snprintf(c->name, sizeof c->name, "attention heads %d/%d dims %d/%d window %d pos %d cap %d alibi %d",
+             n_head, n_kv, kd, vd, windows[f[2]], c->pos, f[4], f[5]);
     return 0;
 }
 

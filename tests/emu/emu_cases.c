@@ -33,9 +33,9 @@ typedef struct block_scales {
     int at[2];
 } block_scales;
 static const block_scales scales[] = {
-    {QN_Q4_0, {0, -1}},  {QN_Q4_1, {0, 2}},    {QN_Q5_0, {0, -1}},   {QN_Q5_1, {0, 2}},
-    {QN_Q8_0, {0, -1}},  {QN_Q2_K, {80, 82}},  {QN_Q3_K, {108, -1}}, {QN_Q4_K, {0, 2}},
-    {QN_Q5_K, {0, 2}},   {QN_Q6_K, {208, -1}}, {QN_IQ4_NL, {0, -1}}, {QN_IQ4_XS, {0, -1}},
+    {QN_Q4_0, {0, -1}}, {QN_Q4_1, {0, 2}},    {QN_Q5_0, {0, -1}},   {QN_Q5_1, {0, 2}},
+    {QN_Q8_0, {0, -1}}, {QN_Q2_K, {80, 82}},  {QN_Q3_K, {108, -1}}, {QN_Q4_K, {0, 2}},
+    {QN_Q5_K, {0, 2}},  {QN_Q6_K, {208, -1}}, {QN_IQ4_NL, {0, -1}}, {QN_IQ4_XS, {0, -1}},
 };
 
 static void fill_plain(emu_case *c, uint8_t *data, qn_type type, size_t n, float scale)
@@ -207,7 +207,8 @@ static int run_factors(const emu_factors *f, int op, int *n_case, emu_case_fn fn
     }
     int rc = 0;
     bool once = false; /* a single factor has no pairs */
-    for (int i = 0; rc == 0 && i < MAX_CASES && (p->left > 0 || (f->n == 1 && i < f->levels[0]) || !once); i++) {
+    for (int i = 0; rc == 0 && i < MAX_CASES && (p->left > 0 || (f->n == 1 && i < f->levels[0]) || !once);
+         i++) {
         int choice[MAX_FACTORS] = {i};
         once = true;
         if (f->n > 1) {

@@ -1,5 +1,5 @@
-/* emu_cases.h: small plans of one step, over a pairwise covering set of each op's specialisations. emu_gen.c compiles their
- * programs, emu_ops.c runs them; both walk the same list. */
+/* emu_cases.h: small plans of one step, over a pairwise covering set of each op's specialisations. emu_gen.c
+ * compiles their programs, emu_ops.c runs them; both walk the same list. */
 #ifndef QN_EMU_CASES_H
 #define QN_EMU_CASES_H
 
@@ -28,8 +28,8 @@ typedef struct emu_case {
     uint64_t random;
 } emu_case;
 
-/* Calls fn for each case of an op ("linear", or "argmax" for the greedy choice); stops where it returns non-zero, and
- * returns that. The case lives during the call only. */
+/* Calls fn for each case of an op ("linear", or "argmax" for the greedy choice); stops where it returns
+ * non-zero, and returns that. The case lives during the call only. */
 typedef int (*emu_case_fn)(void *user, emu_case *c);
 int emu_cases(const char *op, emu_case_fn fn, void *user);
 

@@ -1,5 +1,6 @@
-// emu_device.cuh: CUDA's words and functions for kernels that the host compiles. Included before everything else.
-// defines: __global__, threadIdx.., __syncthreads, shuffles, votes, reductions, atomics, casts, math, qn_shared
+// emu_device.cuh: CUDA's words and functions for kernels that the host compiles. Included before everything
+// else. defines: __global__, threadIdx.., __syncthreads, shuffles, votes, reductions, atomics, casts, math,
+// qn_shared
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -147,7 +148,8 @@ template <> struct emu_type_of<float> {
     static constexpr emu_type type = EMU_F32;
 };
 
-template <class T> static inline T emu_atomic_of(volatile T *p, int op, T v, T compare, const char *file, int line)
+template <class T>
+static inline T emu_atomic_of(volatile T *p, int op, T v, T compare, const char *file, int line)
 {
     return emu_from_bits<T>(
         emu_atomic((void *)p, emu_type_of<T>::type, op, emu_bits(v), emu_bits(compare), file, line));
@@ -324,14 +326,14 @@ static inline float __fmaf_rn(float a, float b, float c)
     return fmaf(a, b, c);
 }
 
-#define EMU_MIN_MAX(T)                                                                                                \
-    static inline T min(T a, T b)                                                                                     \
-    {                                                                                                                 \
-        return b < a ? b : a;                                                                                         \
-    }                                                                                                                 \
-    static inline T max(T a, T b)                                                                                     \
-    {                                                                                                                 \
-        return b > a ? b : a;                                                                                         \
+#define EMU_MIN_MAX(T)                                                                                       \
+    static inline T min(T a, T b)                                                                            \
+    {                                                                                                        \
+        return b < a ? b : a;                                                                                \
+    }                                                                                                        \
+    static inline T max(T a, T b)                                                                            \
+    {                                                                                                        \
+        return b > a ? b : a;                                                                                \
     }
 EMU_MIN_MAX(int)
 EMU_MIN_MAX(unsigned)

@@ -1,4 +1,5 @@
-/* emu_exec.c: see emu_exec.h. Memory is laid out as in runtime/cuda/exec_setup.c, but each buffer has bounds of its own. */
+/* emu_exec.c: see emu_exec.h. Memory is laid out as in runtime/cuda/exec_setup.c, but each buffer has bounds
+ * of its own. */
 #include "emu_exec.h"
 
 #include <stdlib.h>
@@ -102,7 +103,8 @@ static int alloc_all(emu_exec *x, qn_err *err)
     m->bufs = calloc((size_t)p->n_buf, sizeof *m->bufs);
     m->k = calloc((size_t)p->n_kv + 1, sizeof *m->k);
     m->v = calloc((size_t)p->n_kv + 1, sizeof *m->v);
-    x->placed = calloc((size_t)(p->prefill.n_step + p->decode.n_step) * (QN_STEP_WEIGHTS + 1), sizeof *x->placed);
+    x->placed =
+        calloc((size_t)(p->prefill.n_step + p->decode.n_step) * (QN_STEP_WEIGHTS + 1), sizeof *x->placed);
     if (!m->bufs || !m->k || !m->v || !x->placed) {
         return qn_fail(err, "out of memory");
     }
@@ -193,8 +195,8 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
     return check_report(emu_run(&l, &r), &r, err);
 }
 
-static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out, int stop_after,
-                    qn_err *err)
+static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
+                    int stop_after, qn_err *err)
 {
     for (int i = 0; i < list->n; i++) {
         const qn_cuda_action *a = &list->actions[i];
@@ -273,13 +275,15 @@ static int find_programs(emu_exec *x, qn_err *err)
         const qn_source *s = &x->low.programs[i].source;
         x->programs[i] = emu_source_find(x->emu.programs, x->emu.n_program, s->text);
         if (!x->programs[i]) {
-            return qn_fail(err, "%s was not built: emu_gen does not know this program:\n%s", s->symbol, s->text);
+            return qn_fail(err, "%s was not built: emu_gen does not know this program:\n%s", s->symbol,
+                           s->text);
         }
     }
     return 0;
 }
 
-int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, const emu_exec_opts *emu, qn_err *err)
+int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, const emu_exec_opts *emu,
+                 qn_err *err)
 {
     emu_exec *x = calloc(1, sizeof *x);
     if (!x) {
@@ -299,6 +303,11 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
     }
     *out = &x->base;
     return 0;
+}
+
+void emu_exec_set_list(qn_exec *e, emu_list list)
+{
+    ((emu_exec *)e)->emu.list = list;
 }
 
 const qn_cuda_mem *emu_exec_mem(const qn_exec *e)

@@ -15,8 +15,12 @@ typedef struct emu_exec_opts {
     int n_program;
 } emu_exec_opts;
 
-/* Takes all of the emulated device memory: one executor at a time. A program that the table lacks is an error. */
-int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, const emu_exec_opts *emu, qn_err *err);
+/* Takes all of the emulated device memory: one executor at a time. A program that the table lacks is an
+ * error. */
+int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, const emu_exec_opts *emu,
+                 qn_err *err);
+/* Which list the next prefill runs take. */
+void emu_exec_set_list(qn_exec *e, emu_list list);
 /* Its device memory, which the host may read and write. */
 const qn_cuda_mem *emu_exec_mem(const qn_exec *e);
 const qn_lowered *emu_exec_lowered(const qn_exec *e);

@@ -1,5 +1,5 @@
-/* emu_gen KERNEL_DIR OUT_DIR N_SHARD [MODEL.gguf...]: writes every program that the op cases and the models need as C++,
- * spread over OUT_DIR/shard_NN.cpp. A file whose text would not change is left alone. */
+/* emu_gen KERNEL_DIR OUT_DIR N_SHARD [MODEL.gguf...]: writes every program that the op cases and the models
+ * need as C++, spread over OUT_DIR/shard_NN.cpp. A file whose text would not change is left alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,11 +60,17 @@ static void add_program(generator *g, const qn_cuda_program *p)
     snprintf(q->symbol, sizeof q->symbol, "%s", p->source.symbol);
 }
 
-static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *exec, int multiprocessors, qn_err *err)
+static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *exec, int multiprocessors,
+                     qn_err *err)
 {
     static const int variants[3] = {QN_VARIANT_SM75, QN_VARIANT_SM80, QN_VARIANT_SM90A};
-    qn_cuda_mem mem = {.state = SOME_ADDRESS, .tokens = SOME_ADDRESS, .w16 = SOME_ADDRESS, .a16 = SOME_ADDRESS,
-                       .product = SOME_ADDRESS, .weight = some_weight, .table = some_table};
+    qn_cuda_mem mem = {.state = SOME_ADDRESS,
+                       .tokens = SOME_ADDRESS,
+                       .w16 = SOME_ADDRESS,
+                       .a16 = SOME_ADDRESS,
+                       .product = SOME_ADDRESS,
+                       .weight = some_weight,
+                       .table = some_table};
     mem.bufs = calloc((size_t)plans->n_buf + 1, sizeof *mem.bufs);
     mem.k = calloc((size_t)plans->n_kv + 1, sizeof *mem.k);
     mem.v = calloc((size_t)plans->n_kv + 1, sizeof *mem.v);
@@ -118,6 +124,23 @@ static int add_model(generator *g, const char *path)
     return rc;
 }
 
+/* Every template must be launched by some case. */
+static int check_templates(const generator *g)
+{
+    int missing = 0;
+    for (int i = g->files.n_header; i < g->files.n; i++) {
+        int uses = 0;
+        for (int k = 0; k < g->n; k++) {
+            uses += strcmp(g->programs[k].kernel, g->files.names[i]) == 0;
+        }
+        if (uses == 0) {
+            fprintf(stderr, "emu_gen: no case launches %s (tests/emu/emu_case_ops.c)\n", g->files.names[i]);
+            missing++;
+        }
+    }
+    return missing ? -1 : 0;
+}
+
 static int by_kernel(const void *a, const void *b)
 {
     const program *x = a, *y = b;
@@ -148,7 +171,8 @@ static int write_if_new(const char *path, const char *text)
 }
 
 /* Every n_shard-th program, so that no shard holds all the costly ones. */
-static int write_shard(const generator *g, const char *kernel_dir, const char *out_dir, int shard, int n_shard)
+static int write_shard(const generator *g, const char *kernel_dir, const char *out_dir, int shard,
+                       int n_shard)
 {
     char path[4096], *text = NULL;
     size_t size = 0;
@@ -161,7 +185,8 @@ static int write_shard(const generator *g, const char *kernel_dir, const char *o
     }
     fputs("\n#line 1 \"shard table\"\nstatic const emu_program table[] = {\n", f);
     for (int i = shard; i < g->n; i += n_shard) {
-        fprintf(f, "    {0x%llxu, \"%s\", p%d::call},\n", (unsigned long long)g->programs[i].key, g->programs[i].symbol, i);
+        fprintf(f, "    {0x%llxu, \"%s\", p%d::call},\n", (unsigned long long)g->programs[i].key,
+                g->programs[i].symbol, i);
     }
     fputs("    {0, \"\", nullptr},\n};\nstatic const bool added = emu_add_programs(table);\n", f);
     fclose(f);
@@ -192,6 +217,7 @@ int main(int argc, char **argv)
             rc = -1;
         }
     }
+    rc = rc ? rc : check_templates(&g);
     for (int i = 4; i < argc && rc == 0; i++) {
         rc = add_model(&g, argv[i]);
     }

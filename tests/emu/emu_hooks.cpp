@@ -1,5 +1,6 @@
-// emu_hooks.cpp: what the compiler calls in instrumented kernels: before each memory access (-fsanitize=thread) and after
-// a failed arithmetic or alignment check (-fsanitize=alignment,...). No sanitizer runtime is linked; these take its place.
+// emu_hooks.cpp: what the compiler calls in instrumented kernels: before each memory access
+// (-fsanitize=thread) and after a failed arithmetic or alignment check (-fsanitize=alignment,...). No
+// sanitizer runtime is linked; these take its place.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -47,37 +48,37 @@ static inline void hook(void *p, size_t bytes, emu_kind kind, void *pc)
 static inline void volatile_hook(void *p, size_t bytes, emu_kind kind, void *pc)
 {
     if (emu_m.fiber) {
-        emu_yield();
+        emu_yield(emu_site{nullptr, 0, pc});
         emu_sync_acquire(p);
         emu_access(p, bytes, kind, emu_site{nullptr, 0, pc});
     }
 }
 
 #define PC __builtin_return_address(0)
-#define HOOKS(n)                                                                                                      \
-    void __tsan_read##n(void *p)                                                                                      \
-    {                                                                                                                 \
-        hook(p, n, EMU_READ, PC);                                                                                     \
-    }                                                                                                                 \
-    void __tsan_write##n(void *p)                                                                                     \
-    {                                                                                                                 \
-        hook(p, n, EMU_WRITE, PC);                                                                                    \
-    }                                                                                                                 \
-    void __tsan_unaligned_read##n(void *p)                                                                            \
-    {                                                                                                                 \
-        hook(p, n, EMU_READ, PC);                                                                                     \
-    }                                                                                                                 \
-    void __tsan_unaligned_write##n(void *p)                                                                           \
-    {                                                                                                                 \
-        hook(p, n, EMU_WRITE, PC);                                                                                    \
-    }                                                                                                                 \
-    void __tsan_volatile_read##n(void *p)                                                                             \
-    {                                                                                                                 \
-        volatile_hook(p, n, EMU_READ, PC);                                                                            \
-    }                                                                                                                 \
-    void __tsan_volatile_write##n(void *p)                                                                            \
-    {                                                                                                                 \
-        volatile_hook(p, n, EMU_WRITE, PC);                                                                           \
+#define HOOKS(n)                                                                                             \
+    void __tsan_read##n(void *p)                                                                             \
+    {                                                                                                        \
+        hook(p, n, EMU_READ, PC);                                                                            \
+    }                                                                                                        \
+    void __tsan_write##n(void *p)                                                                            \
+    {                                                                                                        \
+        hook(p, n, EMU_WRITE, PC);                                                                           \
+    }                                                                                                        \
+    void __tsan_unaligned_read##n(void *p)                                                                   \
+    {                                                                                                        \
+        hook(p, n, EMU_READ, PC);                                                                            \
+    }                                                                                                        \
+    void __tsan_unaligned_write##n(void *p)                                                                  \
+    {                                                                                                        \
+        hook(p, n, EMU_WRITE, PC);                                                                           \
+    }                                                                                                        \
+    void __tsan_volatile_read##n(void *p)                                                                    \
+    {                                                                                                        \
+        volatile_hook(p, n, EMU_READ, PC);                                                                   \
+    }                                                                                                        \
+    void __tsan_volatile_write##n(void *p)                                                                   \
+    {                                                                                                        \
+        volatile_hook(p, n, EMU_WRITE, PC);                                                                  \
     }
 
 extern "C" {
@@ -111,10 +112,10 @@ struct place {
     uint32_t line, column;
 };
 
-#define ARITHMETIC(name, what)                                                                                        \
-    void __ubsan_handle_##name(const place *at, void *, void *)                                                       \
-    {                                                                                                                 \
-        emu_fail("arithmetic", emu_site{at->file, (int)at->line, nullptr}, "%s: %s", emu_who(), what);                \
+#define ARITHMETIC(name, what)                                                                               \
+    void __ubsan_handle_##name(const place *at, void *, void *)                                              \
+    {                                                                                                        \
+        emu_fail("arithmetic", emu_site{at->file, (int)at->line, nullptr}, "%s: %s", emu_who(), what);       \
     }
 ARITHMETIC(add_overflow, "a signed sum overflows")
 ARITHMETIC(sub_overflow, "a signed difference overflows")
@@ -125,11 +126,12 @@ ARITHMETIC(out_of_bounds, "an index beyond an array's end")
 
 void __ubsan_handle_negate_overflow(const place *at, void *)
 {
-    emu_fail("arithmetic", emu_site{at->file, (int)at->line, nullptr}, "%s: a signed negation overflows", emu_who());
+    emu_fail("arithmetic", emu_site{at->file, (int)at->line, nullptr}, "%s: a signed negation overflows",
+             emu_who());
 }
 void __ubsan_handle_type_mismatch_v1(const place *at, void *p)
 {
-    emu_fail("misaligned", emu_site{at->file, (int)at->line, nullptr}, "%s: the address %p does not suit its type",
-             emu_who(), p);
+    emu_fail("misaligned", emu_site{at->file, (int)at->line, nullptr},
+             "%s: the address %p does not suit its type", emu_who(), p);
 }
 }

@@ -1,5 +1,5 @@
-/* emu_internal.h: between the parts of the emulator: fibers and scheduling (emu_run.cpp), warp-wide operations
- * (emu_warp.cpp), memory checks (emu_memory.cpp), compiler hooks (emu_hooks.cpp). */
+/* emu_internal.h: between the parts of the emulator: fibers and scheduling (emu_run.cpp), warp-wide
+ * operations (emu_warp.cpp), memory checks (emu_memory.cpp), compiler hooks (emu_hooks.cpp). */
 #ifndef QN_EMU_INTERNAL_H
 #define QN_EMU_INTERNAL_H
 
@@ -98,7 +98,7 @@ uint32_t emu_pc_offset(const void *pc);
 void emu_wait(emu_state state, emu_site site);
 void emu_wake(emu_block *b, int tid);
 /* Lets others run where a launch is cooperative. */
-void emu_yield();
+void emu_yield(emu_site site);
 /* A fiber has left the kernel. */
 void emu_warp_exit(emu_block *b, int tid);
 /* "thread 3 of block (0, 1, 0)" */

@@ -1,9 +1,10 @@
 // emu_memory.cpp: device memory, its bounds, and who wrote and read each byte.
 //
-// Every byte of shared memory and of writable device memory has a shadow cell with stamps of its last write and of two
-// reads. A stamp says which block (counted over all launches), after how many barriers of the block and __syncwarps of
-// the warp, and which thread. Two accesses by different threads, one of them a write, race unless a barrier stands
-// between them, or a __syncwarp of their common warp, or (between blocks) a fence and an atomic that the other has seen.
+// Every byte of shared memory and of writable device memory has a shadow cell with stamps of its last write
+// and of two reads. A stamp says which block (counted over all launches), after how many barriers of the
+// block and __syncwarps of the warp, and which thread. Two accesses by different threads, one of them a
+// write, race unless a barrier stands between them, or a __syncwarp of their common warp, or (between blocks)
+// a fence and an atomic that the other has seen.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@
 
 extern "C" char __executable_start, _end;
 
-namespace {
+namespace
+{
 
 constexpr size_t arena_bytes = 256u << 20, page = 256;
 
@@ -38,7 +40,8 @@ uint64_t stamp_now()
 {
     const emu_block *b = emu_m.block;
     const uint32_t tid = (uint32_t)emu_m.fiber->tid;
-    return (uint64_t)b->seq << 36 | (uint64_t)(b->epoch & 0xfff) << 24 | (b->warps[tid / 32].epoch & 0x1fff) << 11 | tid;
+    return (uint64_t)b->seq << 36 | (uint64_t)(b->epoch & 0xfff) << 24 |
+           (b->warps[tid / 32].epoch & 0x1fff) << 11 | tid;
 }
 
 uint32_t seq_of(uint64_t s)
@@ -81,31 +84,35 @@ const char *kind_name(emu_kind k)
     return k == EMU_READ ? "reads" : k == EMU_WRITE ? "writes" : "updates";
 }
 
-void race(const char *where, const void *p, emu_kind kind, emu_site site, uint64_t other, const char *did, uint32_t pc)
+void race(const char *where, const void *p, emu_kind kind, emu_site site, uint64_t other, const char *did,
+          uint32_t pc)
 {
-    char file[256] = "?";
+    char file[256] = "", at[300] = "";
     int line = 0;
-    if (pc) {
+    if (pc) { // an access of the compiler's, not of a function of the emulator
         emu_find_line(&__executable_start + pc, file, sizeof file, &line);
+        const char *base = strrchr(file, '/');
+        snprintf(at, sizeof at, " at %s:%d", base ? base + 1 : file, line);
     }
-    const char *base = strrchr(file, '/');
-    emu_fail("race", site, "%s %s %s (%p), which thread %d of %s %s at %s:%d with nothing between them", emu_who(),
-             kind_name(kind), where, p, tid_of(other), seq_of(other) == emu_m.block->seq ? "this block" : "another block",
-             did, base ? base + 1 : file, line);
+    emu_fail("race", site, "%s %s %s (%p), which thread %d of %s %s%s with nothing between them", emu_who(),
+             kind_name(kind), where, p, tid_of(other),
+             seq_of(other) == emu_m.block->seq ? "this block" : "another block", did, at);
 }
 
 void touch_cell(emu_cell *c, const char *where, const void *p, emu_kind kind, emu_site site, uint32_t pc)
 {
     const uint64_t now = stamp_now();
     if (c->flags & EMU_CELL_ASYNC) {
-        emu_fail("async", site, "%s %s %s (%p), into which an async copy is in flight", emu_who(), kind_name(kind), where, p);
+        emu_fail("async", site, "%s %s %s (%p), into which an async copy is in flight", emu_who(),
+                 kind_name(kind), where, p);
     }
     const bool atomics = kind == EMU_ATOMIC && c->flags & EMU_CELL_ATOMIC;
     if (c->write && !atomics && c->write != now && concurrent(c->write)) {
         race(where, p, kind, site, c->write, c->flags & EMU_CELL_ATOMIC ? "updated" : "wrote", c->write_pc);
     }
     if (kind == EMU_READ) {
-        const int slot = c->read[0] == 0 || tid_of(c->read[0]) == tid_of(now) || !concurrent(c->read[0]) ? 0 : 1;
+        const int slot =
+            c->read[0] == 0 || tid_of(c->read[0]) == tid_of(now) || !concurrent(c->read[0]) ? 0 : 1;
         c->read[slot] = now;
         c->read_pc[slot] = pc;
         return;
@@ -126,8 +133,8 @@ void touch_shared(const unsigned char *p, size_t bytes, emu_kind kind, emu_site 
     emu_block *b = emu_m.block;
     const ptrdiff_t at = p - b->shared;
     if (at < 0 || (size_t)at + bytes > emu_m.launch->shared) {
-        emu_fail("bounds", site, "%s %s %zu bytes at %td of %u bytes of shared memory", emu_who(), kind_name(kind), bytes, at,
-                 emu_m.launch->shared);
+        emu_fail("bounds", site, "%s %s %zu bytes at %td of %u bytes of shared memory", emu_who(),
+                 kind_name(kind), bytes, at, emu_m.launch->shared);
     }
     const uint32_t pc = emu_pc_offset(site.pc);
     for (size_t i = 0; i < bytes; i++) {
@@ -137,8 +144,8 @@ void touch_shared(const unsigned char *p, size_t bytes, emu_kind kind, emu_site 
             *c = emu_cell{};
         }
         if (kind != EMU_WRITE && !written) {
-            emu_fail("uninitialised", site, "%s %s shared memory at byte %zu, which nothing has written", emu_who(),
-                     kind_name(kind), (size_t)at + i);
+            emu_fail("uninitialised", site, "%s %s shared memory at byte %zu, which nothing has written",
+                     emu_who(), kind_name(kind), (size_t)at + i);
         }
         touch_cell(c, "shared memory", p + i, kind, site, pc);
     }
@@ -154,12 +161,13 @@ void touch_global(const unsigned char *p, size_t bytes, emu_kind kind, emu_site 
 {
     region *r = region_at(p);
     if (p < r->start || p + bytes > r->end) {
-        emu_fail("bounds", site, "%s %s %zu bytes at %td of '%s', which has %td bytes", emu_who(), kind_name(kind), bytes,
-                 p - r->start, r->name.c_str(), r->end - r->start);
+        emu_fail("bounds", site, "%s %s %zu bytes at %td of '%s', which has %td bytes", emu_who(),
+                 kind_name(kind), bytes, p - r->start, r->name.c_str(), r->end - r->start);
     }
     if (r->flags & EMU_READ_ONLY) {
         if (kind != EMU_READ) {
-            emu_fail("bounds", site, "%s %s '%s', which is for reading only", emu_who(), kind_name(kind), r->name.c_str());
+            emu_fail("bounds", site, "%s %s '%s', which is for reading only", emu_who(), kind_name(kind),
+                     r->name.c_str());
         }
         return;
     }
@@ -170,8 +178,8 @@ void touch_global(const unsigned char *p, size_t bytes, emu_kind kind, emu_site 
     for (size_t i = 0; i < bytes; i++) {
         emu_cell *c = &cells[p + i - arena];
         if (kind != EMU_WRITE && r->flags & EMU_UNWRITTEN && c->write == 0) {
-            emu_fail("uninitialised", site, "%s %s byte %td of '%s', which nothing has written", emu_who(), kind_name(kind),
-                     p + i - r->start, r->name.c_str());
+            emu_fail("uninitialised", site, "%s %s byte %td of '%s', which nothing has written", emu_who(),
+                     kind_name(kind), p + i - r->start, r->name.c_str());
         }
         touch_cell(c, r->name.c_str(), p + i, kind, site, pc);
     }
@@ -179,7 +187,8 @@ void touch_global(const unsigned char *p, size_t bytes, emu_kind kind, emu_site 
 
 void *reserve(size_t bytes)
 {
-    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         fprintf(stderr, "emu: no address space for %zu bytes\n", bytes);
         abort();
@@ -195,8 +204,9 @@ int host_range(const void *p, size_t bytes, emu_report *report, const char *what
     if (!inside || at < r->start || at + bytes > r->end) {
         memset(report, 0, sizeof *report);
         snprintf(report->kind, sizeof report->kind, "bounds");
-        snprintf(report->text, sizeof report->text, "bounds: the host %s %zu bytes at %td of '%s', which has %td bytes", what,
-                 bytes, inside ? at - r->start : 0, inside ? r->name.c_str() : "no buffer", r->end - r->start);
+        snprintf(report->text, sizeof report->text,
+                 "bounds: the host %s %zu bytes at %td of '%s', which has %td bytes", what, bytes,
+                 inside ? at - r->start : 0, inside ? r->name.c_str() : "no buffer", r->end - r->start);
         return -1;
     }
     for (size_t i = 0; r->flags & EMU_UNWRITTEN && i < bytes; i++) {
@@ -207,8 +217,9 @@ int host_range(const void *p, size_t bytes, emu_report *report, const char *what
         } else if (c->write == 0) {
             memset(report, 0, sizeof *report);
             snprintf(report->kind, sizeof report->kind, "uninitialised");
-            snprintf(report->text, sizeof report->text, "uninitialised: the host %s byte %td of '%s', which nothing has written",
-                     what, at + i - r->start, r->name.c_str());
+            snprintf(report->text, sizeof report->text,
+                     "uninitialised: the host %s byte %td of '%s', which nothing has written", what,
+                     at + i - r->start, r->name.c_str());
             return -1;
         }
     }
@@ -265,7 +276,8 @@ void emu_access(const void *pointer, size_t bytes, emu_kind kind, emu_site site)
 {
     const unsigned char *p = (const unsigned char *)pointer;
     const emu_fiber *f = emu_m.fiber;
-    if ((p >= f->stack && p < f->stack_end) || (size_t)(p - (const unsigned char *)&emu_builtin) < sizeof emu_builtin) {
+    if ((p >= f->stack && p < f->stack_end) ||
+        (size_t)(p - (const unsigned char *)&emu_builtin) < sizeof emu_builtin) {
         return;
     }
     emu_m.counts.accesses++;
@@ -274,8 +286,10 @@ void emu_access(const void *pointer, size_t bytes, emu_kind kind, emu_site site)
         touch_shared(p, bytes, kind, site);
     } else if (arena && p >= arena && p < arena_top) {
         touch_global(p, bytes, kind, site);
-    } else if (kind != EMU_READ || p < (const unsigned char *)&__executable_start || p >= (const unsigned char *)&_end) {
-        emu_fail("bounds", site, "%s %s %zu bytes at %p, where no buffer is", emu_who(), kind_name(kind), bytes, pointer);
+    } else if (kind != EMU_READ || p < (const unsigned char *)&__executable_start ||
+               p >= (const unsigned char *)&_end) {
+        emu_fail("bounds", site, "%s %s %zu bytes at %p, where no buffer is", emu_who(), kind_name(kind),
+                 bytes, pointer);
     } // else: a constant of the program
 }
 

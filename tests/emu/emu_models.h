@@ -1,5 +1,5 @@
-/* emu_models.h: how whole models run under emulation; emu_gen.c and emu_model.c must agree, for these numbers become
- * constants of programs. */
+/* emu_models.h: how whole models run under emulation; emu_gen.c and emu_model.c must agree, for these numbers
+ * become constants of programs. */
 #ifndef QN_EMU_MODELS_H
 #define QN_EMU_MODELS_H
 

@@ -1,8 +1,9 @@
-/* emu_ops OP [WORD]: the cases of an op (those whose name contains WORD): its kernels under emulation against its reference
- * function in exact arithmetic, through the lists for one row (decode), few rows and many rows (prefill). Prints NMSE
- * and the worst element (of the outputs' root mean square) of the worst cases.
+/* emu_ops OP [WORD]: the cases of an op (those whose name contains WORD): its kernels under emulation against
+ * its reference function in exact arithmetic, through the lists for one row (decode), few rows and many rows
+ * (prefill). Prints NMSE and the worst element (of the outputs' root mean square) of the worst cases.
  *
- * emu_ops --coverage KERNEL_DIR OP...: each op of the table is among OP..., and each template is launched by some case. */
+ * emu_ops --list-is OP...: are these the ops that have cases? (That each template is launched by a case:
+ * emu_gen.c.) */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,12 +55,14 @@ static void put_cache(uint64_t at, const float *from, size_t n)
     free(h);
 }
 
-/* The reference's values are rounded as the cache is: what is left is where the two sides of a rounding differ. */
+/* The reference's values are rounded as the cache is: what is left is where the two sides of a rounding
+ * differ. */
 static void compare_cache(error_sum *e, uint64_t at, const float *want, int row, int width)
 {
     const uint16_t *h = (const uint16_t *)(uintptr_t)at + (size_t)row * (size_t)width;
     for (int i = 0; i < width; i++) {
-        float got = qn_f16_to_f32(h[i]), due = qn_f16_to_f32(qn_f32_to_f16(want[(size_t)row * (size_t)width + (size_t)i]));
+        float got = qn_f16_to_f32(h[i]),
+              due = qn_f16_to_f32(qn_f32_to_f16(want[(size_t)row * (size_t)width + (size_t)i]));
         compare(e, &got, &due, 1);
     }
 }
@@ -77,7 +80,8 @@ static void start_values(emu_case *c, qn_exec *cpu, qn_exec *emu)
     }
     if (c->k) {
         int rows = qn_kv_rows(&c->kv, &c->exec);
-        size_t nk = (size_t)(rows * c->kv.n_head_kv * c->kv.k_dim), nv = (size_t)(rows * c->kv.n_head_kv * c->kv.v_dim);
+        size_t nk = (size_t)(rows * c->kv.n_head_kv * c->kv.k_dim),
+               nv = (size_t)(rows * c->kv.n_head_kv * c->kv.v_dim);
         memcpy(x->kv[0].k, c->k, nk * sizeof(float));
         memcpy(x->kv[0].v, c->v, nv * sizeof(float));
         put_cache(m->k[0], c->k, nk);
@@ -119,8 +123,8 @@ static int check_choice(const emu_case *c, const qn_exec *emu, const float *logi
     }
     if (id != best || s->token != best || s->pos != c->pos + 1 || s->step != 1 ||
         *(const uint32_t *)(uintptr_t)m->arrived != 0) {
-        return qn_fail(err, "chose %d (token %d, position %d, step %d), the largest logit is %d", id, s->token, s->pos,
-                       s->step, best);
+        return qn_fail(err, "chose %d (token %d, position %d, step %d), the largest logit is %d", id,
+                       s->token, s->pos, s->step, best);
     }
     return 0;
 }
@@ -129,7 +133,9 @@ static int run_list(const runner *r, emu_case *c, int list, error_sum *e, qn_err
 {
     static int32_t tokens[CASE_UBATCH];
     int n_program, rows = list_rows[list];
-    emu_exec_opts eo = {.variant = r->variant, .multiprocessors = CASE_MULTIPROCESSORS, .seed = 1000u * (uint64_t)list,
+    emu_exec_opts eo = {.variant = r->variant,
+                        .multiprocessors = CASE_MULTIPROCESSORS,
+                        .seed = 1000u * (uint64_t)list,
                         .list = list == LIST_MANY ? EMU_LIST_PREFILL : EMU_LIST_FEW};
     eo.programs = emu_programs(&n_program);
     eo.n_program = n_program;
@@ -138,14 +144,19 @@ static int run_list(const runner *r, emu_case *c, int list, error_sum *e, qn_err
     }
     float *logits = malloc(sizeof(float) * (size_t)c->model.n_vocab * CASE_UBATCH);
     qn_exec *cpu = NULL, *emu = NULL;
-    int rc = qn_cpu_exec_new(&cpu, &c->plans, &c->exec, err) || emu_exec_new(&emu, &c->plans, &c->exec, &eo, err) ? -1 : 0;
+    int rc =
+        qn_cpu_exec_new(&cpu, &c->plans, &c->exec, err) || emu_exec_new(&emu, &c->plans, &c->exec, &eo, err)
+            ? -1
+            : 0;
     if (rc == 0) {
         start_values(c, cpu, emu);
         qn_run run = {.tokens = tokens, .n = rows, .pos = c->pos, .outputs = c->outputs, .logits = logits};
         run.phase = list == LIST_DECODE ? QN_PHASE_DECODE : QN_PHASE_PREFILL;
         run.stop_after = c->argmax && list == LIST_DECODE ? -1 : 0;
         cpu->length = emu->length = c->pos;
-        rc = cpu->run(cpu, &run, err) || emu->run(emu, &run, err) || compare_case(c, cpu, emu, rows, e, err) ? -1 : 0;
+        rc = cpu->run(cpu, &run, err) || emu->run(emu, &run, err) || compare_case(c, cpu, emu, rows, e, err)
+                 ? -1
+                 : 0;
         if (rc == 0 && run.stop_after < 0) {
             rc = check_choice(c, emu, logits, err);
         }
@@ -171,12 +182,13 @@ static int run_case(void *user, emu_case *c)
         qn_err err = {""};
         double tolerance = list == LIST_MANY ? c->tol_many : c->tol_few;
         int rc = run_list(r, c, list, &e, &err);
-        double nmse = e.ref2 > 0 ? e.d2 / e.ref2 : e.d2, element = e.worst / sqrt(e.ref2 / (double)(e.n ? e.n : 1) + 1e-300);
+        double nmse = e.ref2 > 0 ? e.d2 / e.ref2 : e.d2,
+               element = e.worst / sqrt(e.ref2 / (double)(e.n ? e.n : 1) + 1e-300);
         r->n_run++;
         if (rc || e.bad || !(nmse <= tolerance) || e.n == 0) {
             r->n_failed++;
-            printf("FAILED %s, %s: %s NMSE %.2e (at most %.0e), worst element %.2e%s\n", c->name, list_names[list],
-                   err.text, nmse, tolerance, element, e.bad ? ", not finite" : "");
+            printf("FAILED %s, %s: %s NMSE %.2e (at most %.0e), worst element %.2e%s\n", c->name,
+                   list_names[list], err.text, nmse, tolerance, element, e.bad ? ", not finite" : "");
         }
         if (nmse >= r->worst_nmse[list]) {
             r->worst_nmse[list] = nmse;
@@ -187,9 +199,29 @@ static int run_case(void *user, emu_case *c)
     return 0;
 }
 
+static int list_is(int n, char **names)
+{
+    int found = 0, due = 0, rc = 0;
+    for (const char *const *op = emu_case_ops(); *op; op++, due++) {
+        bool there = false;
+        for (int i = 0; i < n; i++) {
+            there = there || strcmp(names[i], *op) == 0;
+        }
+        found += there;
+        if (!there) {
+            printf("FAILED: no test runs the cases of '%s' (tests/emu.cmake)\n", *op);
+            rc = 1;
+        }
+    }
+    return rc || found != n || found != due;
+}
+
 int main(int argc, char **argv)
 {
     static runner r;
+    if (argc > 1 && strcmp(argv[1], "--list-is") == 0) {
+        return list_is(argc - 2, argv + 2);
+    }
     if (argc < 2) {
         fprintf(stderr, "usage: emu_ops OP [WORD]\n");
         return 2;
@@ -198,12 +230,12 @@ int main(int argc, char **argv)
     r.variant = QN_VARIANT_SM80;
     emu_cases(argv[1], run_case, &r);
     for (int i = 0; i < LIST_COUNT; i++) {
-        printf("%-8s worst NMSE %.2e, its worst element %.2e: %s\n", list_names[i], r.worst_nmse[i], r.worst_element[i],
-               r.worst_name[i]);
+        printf("%-8s worst NMSE %.2e, its worst element %.2e: %s\n", list_names[i], r.worst_nmse[i],
+               r.worst_element[i], r.worst_name[i]);
     }
     emu_counts n = emu_totals();
-    printf("%s: %d runs, %d failed; %llu launches, %llu blocks, %llu threads, %.1f M accesses checked\n", argv[1], r.n_run,
-           r.n_failed, (unsigned long long)n.launches, (unsigned long long)n.blocks, (unsigned long long)n.threads,
-           1e-6 * (double)n.accesses);
+    printf("%s: %d runs, %d failed; %llu launches, %llu blocks, %llu threads, %.1f M accesses checked\n",
+           argv[1], r.n_run, r.n_failed, (unsigned long long)n.launches, (unsigned long long)n.blocks,
+           (unsigned long long)n.threads, 1e-6 * (double)n.accesses);
     return r.n_failed || r.n_run == 0;
 }

@@ -1,6 +1,5 @@
-// emu_ptx.cuh: the twin of every wrapper of kernel_src/ptx.cuh, with the same meaning (tests/emu/check_wrappers.py
-// compares the names).
-// defines: ptx_*
+// emu_ptx.cuh: the twin of every wrapper of kernel_src/ptx.cuh, with the same meaning
+// (tests/emu/check_wrappers.py compares the names). defines: ptx_*
 #pragma once
 
 QN_DEV float ptx_half_to_float(half_t h)

@@ -1,7 +1,7 @@
 // emu_run.cpp: fibers, blocks, barriers, and the order in which threads run.
 //
-// A thread runs until it waits (barrier, warp-wide operation) or ends; then a warp and a lane are drawn among those
-// that can run. The order depends on the launch's seed only, so that a failure repeats.
+// A thread runs until it waits (barrier, warp-wide operation) or ends; then a warp and a lane are drawn among
+// those that can run. The order depends on the launch's seed only, so that a failure repeats.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -18,13 +18,17 @@
 emu_machine emu_m;
 emu_builtins emu_builtin;
 
-namespace {
+namespace
+{
 
 constexpr size_t stack_bytes = 128 << 10, guard_bytes = 4096;
-constexpr uint64_t max_switches = 400u << 20; // of one launch: a kernel that spins for ever
+constexpr uint64_t max_switches = 400u << 20; // of one launch: a kernel that never ends
+constexpr uint32_t max_spins =
+    1u << 20; // atomic and volatile accesses of a thread that nothing else can answer
 
 uint64_t random_state;
 uint64_t switches;
+uint32_t spins;
 uint32_t next_seq = 1;
 std::vector<unsigned char *> free_stacks, free_shared;
 std::vector<emu_cell *> free_cells;
@@ -40,7 +44,8 @@ uint32_t draw(uint32_t n) // splitmix64
 
 void *map_memory(size_t bytes)
 {
-    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         fprintf(stderr, "emu: no memory for %zu bytes\n", bytes);
         abort();
@@ -67,8 +72,8 @@ void fiber_main()
     emu_fiber *f = emu_m.fiber;
     emu_block *b = emu_m.block;
     if (b->n_waiting) {
-        emu_fail("barrier", b->barrier, "%s leaves the kernel while %d threads wait at the barrier", emu_who(),
-                 b->n_waiting);
+        emu_fail("barrier", b->barrier, "%s leaves the kernel while %d threads wait at the barrier",
+                 emu_who(), b->n_waiting);
     }
     f->state = EMU_EXITED;
     b->n_exited++;
@@ -89,7 +94,8 @@ asm(".text\n.globl emu_switch\n.type emu_switch,@function\nemu_switch:\n"
 
 void prepare(emu_fiber *f)
 {
-    void **top = (void **)f->stack_end - 1; // entry sees the stack as after a call: 8 bytes off a multiple of 16
+    void **top =
+        (void **)f->stack_end - 1; // entry sees the stack as after a call: 8 bytes off a multiple of 16
     top[0] = nullptr;
     *--top = (void *)fiber_main;
     for (int i = 0; i < 6; i++) {
@@ -179,10 +185,13 @@ void drop_block(emu_block *b)
 void enter(emu_block *b, emu_fiber *f)
 {
     const emu_launch *l = emu_m.launch;
-    emu_builtin = emu_builtins{{(unsigned)f->tid, 0, 0}, {b->x, b->y, b->z}, {l->threads, 1, 1},
+    emu_builtin = emu_builtins{{(unsigned)f->tid, 0, 0},
+                               {b->x, b->y, b->z},
+                               {l->threads, 1, 1},
                                {l->grid[0], l->grid[1], l->grid[2]}};
     emu_m.block = b;
     emu_m.fiber = f;
+    spins = 0;
     run_fiber(f);
     emu_m.block = nullptr;
     emu_m.fiber = nullptr;
@@ -196,15 +205,18 @@ void deadlock(emu_block *b)
             if (p.mask == 0) {
                 continue;
             }
-            const int lane = __builtin_ctz(p.mask & ~p.arrived), tid = (int)(&w - b->warps.data()) * 32 + lane;
+            const int lane = __builtin_ctz(p.mask & ~p.arrived),
+                      tid = (int)(&w - b->warps.data()) * 32 + lane;
             const emu_site at = b->fibers[(size_t)tid].site;
-            emu_fail("mask", p.site, "%s in block (%u, %u, %u): the mask 0x%08x names lane %d of warp %d, which waits at "
-                     "%s:%d", p.name, b->x, b->y, b->z, p.mask, lane, tid / 32, at.file ? at.file : "?", at.line);
+            emu_fail("mask", p.site,
+                     "%s in block (%u, %u, %u): the mask 0x%08x names lane %d of warp %d, which waits at "
+                     "%s:%d",
+                     p.name, b->x, b->y, b->z, p.mask, lane, tid / 32, at.file ? at.file : "?", at.line);
             return;
         }
     }
-    emu_fail("deadlock", emu_site{"", 0, nullptr}, "block (%u, %u, %u): %d threads wait at a barrier for ever", b->x, b->y,
-             b->z, b->n_waiting);
+    emu_fail("deadlock", emu_site{"", 0, nullptr},
+             "block (%u, %u, %u): %d threads wait at a barrier for ever", b->x, b->y, b->z, b->n_waiting);
 }
 
 bool run_warp(emu_block *b, emu_warp *w)
@@ -274,8 +286,8 @@ bool check_launch(const emu_launch *l)
     if (l->threads < 1 || l->threads > 1024 || blocks < 1 || blocks > 1u << 20 || l->grid[1] > 65535 ||
         l->grid[2] > 65535 || l->shared > 227 << 10 || l->n_arg > 32) {
         emu_fail("launch", emu_site{"", 0, nullptr},
-                 "%s: %u x %u x %u blocks of %u threads with %u bytes of shared memory", l->program->name, l->grid[0],
-                 l->grid[1], l->grid[2], l->threads, l->shared);
+                 "%s: %u x %u x %u blocks of %u threads with %u bytes of shared memory", l->program->name,
+                 l->grid[0], l->grid[1], l->grid[2], l->threads, l->shared);
         return false;
     }
     return true;
@@ -305,10 +317,14 @@ void emu_wake(emu_block *b, int tid)
     b->warps[(size_t)tid / 32].ready |= 1u << (tid % 32);
 }
 
-void emu_yield()
+void emu_yield(emu_site site)
 {
     if (emu_m.launch->cooperative) {
-        emu_wait(EMU_READY, emu_site{"", 0, nullptr});
+        emu_wait(EMU_READY, site);
+    } else if (++spins > max_spins) {
+        emu_fail("deadlock", site,
+                 "%s waits for something that no running thread will do (the launch is not cooperative)",
+                 emu_who());
     }
 }
 
@@ -318,13 +334,14 @@ int emu_barrier_count(int predicate, const char *file, int line)
     const emu_site site = {file, line, nullptr};
     static int total; // of the barrier that is being gathered
     if (b->n_exited) {
-        emu_fail("barrier", site, "%s waits at the barrier, but %d threads have left the kernel", emu_who(), b->n_exited);
+        emu_fail("barrier", site, "%s waits at the barrier, but %d threads have left the kernel", emu_who(),
+                 b->n_exited);
     }
     if (b->n_waiting == 0) {
         b->barrier = site;
     } else if (b->barrier.line != line || strcmp(b->barrier.file, file) != 0) {
-        emu_fail("barrier", site, "%s waits at this barrier, %d other threads at that of %s:%d", emu_who(), b->n_waiting,
-                 b->barrier.file, b->barrier.line);
+        emu_fail("barrier", site, "%s waits at this barrier, %d other threads at that of %s:%d", emu_who(),
+                 b->n_waiting, b->barrier.file, b->barrier.line);
     }
     b->n_waiting++;
     emu_fiber *f = emu_m.fiber;
@@ -358,8 +375,8 @@ const char *emu_who()
     if (!emu_m.block) {
         return "the host";
     }
-    snprintf(text, sizeof text, "thread %d of block (%u, %u, %u)", emu_m.fiber->tid, emu_m.block->x, emu_m.block->y,
-             emu_m.block->z);
+    snprintf(text, sizeof text, "thread %d of block (%u, %u, %u)", emu_m.fiber->tid, emu_m.block->x,
+             emu_m.block->y, emu_m.block->z);
     return text;
 }
 

@@ -1,5 +1,5 @@
-// emu_runtime.h: what emulated kernels call: the part of the emulator that emu_device.cuh and emu_ptx.cuh see.
-// defines: emu_builtin, emu_barrier, emu_warp_op, emu_atomic, emu_fence, emu_shared, emu_copy_*
+// emu_runtime.h: what emulated kernels call: the part of the emulator that emu_device.cuh and emu_ptx.cuh
+// see. defines: emu_builtin, emu_barrier, emu_warp_op, emu_atomic, emu_fence, emu_shared, emu_copy_*
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,8 @@ int emu_barrier_count(int predicate, const char *file, int line);
 
 // A warp-wide operation: called once all lanes of mask have come; in, out and aux are indexed by lane.
 typedef void (*emu_warp_fn)(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
-uint64_t emu_warp_op(const char *name, emu_warp_fn fn, uint32_t mask, uint64_t in, int aux, const char *file, int line);
+uint64_t emu_warp_op(const char *name, emu_warp_fn fn, uint32_t mask, uint64_t in, int aux, const char *file,
+                     int line);
 void emu_shfl_idx(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 void emu_shfl_xor(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 void emu_shfl_up(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
@@ -49,7 +50,8 @@ struct emu_matrices { // of ldmatrix
 
 // type: of the value in memory. Returns the old bits.
 enum emu_type { EMU_I32, EMU_U32, EMU_U64, EMU_F32 };
-uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t compare, const char *file, int line);
+uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t compare, const char *file,
+                    int line);
 void emu_fence();
 
 void *emu_shared(int byte_offset);

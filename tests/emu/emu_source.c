@@ -1,5 +1,6 @@
-/* emu_source.c: see emu_source.h. Headers carry `#pragma once`, so one that reads spec:: constants cannot be included by two
- * programs of one file: its text is copied into each program's namespace, with #line so that messages name it. */
+/* emu_source.c: see emu_source.h. Headers carry `#pragma once`, so one that reads spec:: constants cannot be
+ * included by two programs of one file: its text is copied into each program's namespace, with #line so that
+ * messages name it. */
 #include "emu_source.h"
 
 #include <string.h>
@@ -130,8 +131,8 @@ static void copy_text(copier *c, const char *name)
     fputc('\n', c->f);
 }
 
-void emu_source_program(FILE *f, const qn_kernel_files *files, const char *dir, const char *text, const char *kernel,
-                        int index)
+void emu_source_program(FILE *f, const qn_kernel_files *files, const char *dir, const char *text,
+                        const char *kernel, int index)
 {
     fprintf(f, "\nnamespace p%d {\n", index);
     for (const char *line = text; *line; line = next_line(line)) {
@@ -144,8 +145,10 @@ void emu_source_program(FILE *f, const qn_kernel_files *files, const char *dir, 
     if (variant) {
         sscanf(variant, "#define QN_VARIANT %d", &number);
     }
-    fprintf(f, "#undef QN_VARIANT\n#define QN_VARIANT %d\n#undef QN_KERNEL\n#define QN_KERNEL emu_p%d\n", number, index);
+    fprintf(f, "#undef QN_VARIANT\n#define QN_VARIANT %d\n#undef QN_KERNEL\n#define QN_KERNEL emu_p%d\n",
+            number, index);
     copier c = {.f = f, .files = files, .dir = dir};
     copy_text(&c, kernel);
-    fprintf(f, "\nvoid call(const uint64_t *args)\n{\n    emu_call(emu_p%d, args);\n}\n} // namespace p%d\n", index, index);
+    fprintf(f, "\nvoid call(const uint64_t *args)\n{\n    emu_call(emu_p%d, args);\n}\n} // namespace p%d\n",
+            index, index);
 }

@@ -1,27 +1,30 @@
-// emu_warp.cpp: operations of a warp: shuffles, votes, reductions, matrix products; and cp.async, which a thread waits for.
+// emu_warp.cpp: operations of a warp: shuffles, votes, reductions, matrix products; and cp.async, which a
+// thread waits for.
 #include <cstdio>
 #include <cstring>
 
 #include "base/half.h"
 #include "emu_internal.h"
 
-uint64_t emu_warp_op(const char *name, emu_warp_fn fn, uint32_t mask, uint64_t in, int aux, const char *file, int line)
+uint64_t emu_warp_op(const char *name, emu_warp_fn fn, uint32_t mask, uint64_t in, int aux, const char *file,
+                     int line)
 {
     emu_block *b = emu_m.block;
     emu_fiber *f = emu_m.fiber;
     const int lane = f->tid % 32;
     emu_warp *w = &b->warps[(size_t)f->tid / 32];
     const emu_site site = {file, line, nullptr};
+    f->site = site;
     if (!(mask >> lane & 1u)) {
         emu_fail("mask", site, "%s: %s: the mask 0x%08x lacks its own lane %d", emu_who(), name, mask, lane);
     }
     if (mask & ~w->exists) {
-        emu_fail("mask", site, "%s: %s: the mask 0x%08x names lanes beyond the block's %d threads", emu_who(), name, mask,
-                 b->n_thread);
+        emu_fail("mask", site, "%s: %s: the mask 0x%08x names lanes beyond the block's %d threads", emu_who(),
+                 name, mask, b->n_thread);
     }
     if (mask & w->exited) {
-        emu_fail("mask", site, "%s: %s: the mask 0x%08x names lane %d, which has left the kernel", emu_who(), name, mask,
-                 __builtin_ctz(mask & w->exited));
+        emu_fail("mask", site, "%s: %s: the mask 0x%08x names lane %d, which has left the kernel", emu_who(),
+                 name, mask, __builtin_ctz(mask & w->exited));
     }
     emu_pending *p = nullptr;
     for (emu_pending &o : w->pending) {
@@ -41,8 +44,8 @@ uint64_t emu_warp_op(const char *name, emu_warp_fn fn, uint32_t mask, uint64_t i
         *p = emu_pending{name, fn, mask, 0, site, {}, {}, {}};
     }
     if (p->fn != fn) {
-        emu_fail("mask", site, "%s: %s, while other lanes of the mask 0x%08x are in %s at %s:%d", emu_who(), name, mask,
-                 p->name, p->site.file, p->site.line);
+        emu_fail("mask", site, "%s: %s, while other lanes of the mask 0x%08x are in %s at %s:%d", emu_who(),
+                 name, mask, p->name, p->site.file, p->site.line);
     }
     p->in[lane] = in;
     p->aux[lane] = aux;
@@ -70,14 +73,15 @@ void emu_warp_exit(emu_block *b, int tid)
     w->exited |= bit;
     for (emu_pending &p : w->pending) {
         if (p.mask & bit) {
-            emu_fail("mask", p.site, "%s: the mask 0x%08x names lane %d, which leaves the kernel (%s)", p.name, p.mask,
-                     tid % 32, emu_who());
+            emu_fail("mask", p.site, "%s: the mask 0x%08x names lane %d, which leaves the kernel (%s)",
+                     p.name, p.mask, tid % 32, emu_who());
         }
     }
 }
 
 // The lane whose value lane i of a shuffle gets; itself where the source lies outside its segment.
-template <class F> static void shuffle(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out, F source)
+template <class F>
+static void shuffle(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out, F source)
 {
     for (int i = 0; i < 32; i++) {
         if (!(mask >> i & 1u)) {
@@ -87,8 +91,9 @@ template <class F> static void shuffle(uint32_t mask, const uint64_t *in, const 
         int from = source(i - base, arg);
         from = from < 0 || from >= width ? i : base + from;
         if (!(mask >> from & 1u)) {
-            emu_fail("mask", emu_m.fiber->site, "a shuffle of mask 0x%08x: lane %d reads lane %d, which is not in the mask",
-                     mask, i, from);
+            emu_fail("mask", emu_m.fiber->site,
+                     "a shuffle of mask 0x%08x: lane %d reads lane %d, which is not in the mask", mask, i,
+                     from);
         }
         out[i] = in[from];
     }
@@ -102,8 +107,9 @@ void emu_shfl_idx(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *o
             continue;
         }
         if (!(mask >> from & 1u)) {
-            emu_fail("mask", emu_m.fiber->site, "a shuffle of mask 0x%08x: lane %d reads lane %d, which is not in the mask",
-                     mask, i, from);
+            emu_fail("mask", emu_m.fiber->site,
+                     "a shuffle of mask 0x%08x: lane %d reads lane %d, which is not in the mask", mask, i,
+                     from);
         }
         out[i] = in[from];
     }
@@ -185,8 +191,9 @@ static float half_at(const uint32_t *words, int i)
     return qn_f16_to_f32((uint16_t)(words[i / 2] >> (16 * (i % 2))));
 }
 
-// Fragments as the PTX manual lays them out: of a lane with group g = lane / 4 and t = lane % 4, a has rows g and g + 8,
-// columns 2t.. (and 2t + 8..), b has column g, rows 2t.. (and 2t + 8..), d has rows g and g + 8, columns 2t and 2t + 1.
+// Fragments as the PTX manual lays them out: of a lane with group g = lane / 4 and t = lane % 4, a has rows g
+// and g + 8, columns 2t.. (and 2t + 8..), b has column g, rows 2t.. (and 2t + 8..), d has rows g and g + 8,
+// columns 2t and 2t + 1.
 void emu_mma_f16(uint32_t, const uint64_t *in, const int *, uint64_t *)
 {
     float a[16][16], b[16][8];
@@ -223,7 +230,8 @@ void emu_ldmatrix(uint32_t, const uint64_t *in, const int *, uint64_t *)
         of[lane] = (const emu_matrices *)(uintptr_t)in[lane];
         const emu_site site = {of[lane]->file, of[lane]->line, nullptr};
         if ((uintptr_t)of[lane]->row % 16) {
-            emu_fail("misaligned", site, "ldmatrix: the row of lane %d is not at a multiple of 16 bytes", lane);
+            emu_fail("misaligned", site, "ldmatrix: the row of lane %d is not at a multiple of 16 bytes",
+                     lane);
         }
         emu_m.fiber = &emu_m.block->fibers[(size_t)(self->tid / 32 * 32 + lane)];
         emu_access(of[lane]->row, 16, EMU_READ, site);
@@ -244,14 +252,15 @@ void emu_ldmatrix(uint32_t, const uint64_t *in, const int *, uint64_t *)
     }
 }
 
-uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t compare, const char *file, int line)
+uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t compare, const char *file,
+                    int line)
 {
     const size_t bytes = type == EMU_U64 ? 8 : 4;
     const emu_site site = {file, line, nullptr};
     if ((uintptr_t)p % bytes) {
         emu_fail("misaligned", site, "%s: an atomic of %zu bytes at %p", emu_who(), bytes, p);
     }
-    emu_yield();
+    emu_yield(site);
     emu_access(p, bytes, EMU_ATOMIC, site);
     emu_sync_release(p);
     emu_sync_acquire(p);

@@ -1,0 +1,132 @@
+/* emu_model MODEL.gguf TOKENS REFERENCE N_VOCAB TOLERANCE MODE: logits of a model through the lowered lists
+ * under emulation against those of another engine. MODE: decode (one token after the other, and the greedy
+ * choice of each), few (chunks for the few-row kernels), prefill (matrix products), mixed (all three in one
+ * sequence). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emu_exec.h"
+#include "emu_models.h"
+
+enum { MAX_TOKENS = 64 };
+
+/* Chunks that neither the sequence nor a window is a multiple of; 1: a decode step, negative: by the prefill
+ * list. */
+static const int decode_chunks[] = {1, 0}, few_chunks[] = {5, 8, 3, 7, 0},
+                 prefill_chunks[] = {-13, -3, -16, 0}, mixed_chunks[] = {-11, 1, 1, 6, -9, 1, 0};
+
+static void *read_file(const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) {
+        return NULL;
+    }
+    fseek(f, 0, SEEK_END);
+    *bytes = (size_t)ftell(f);
+    rewind(f);
+    void *p = malloc(*bytes + 1);
+    *bytes = fread(p, 1, *bytes, f);
+    fclose(f);
+    return p;
+}
+
+static int largest(const float *x, int n)
+{
+    int best = 0;
+    for (int i = 1; i < n; i++) {
+        best = x[i] > x[best] ? i : best;
+    }
+    return best;
+}
+
+/* Two executors share no memory, so one executor runs all chunks: its list is set before each. */
+static int run_all(qn_exec *e, const int32_t *ids, int n, const int *chunks, int n_vocab, float *logits,
+                   qn_err *err)
+{
+    for (int done = 0, c = 0; done < n; c = chunks[c + 1] ? c + 1 : 0) {
+        int size = abs(chunks[c]), left = n - done;
+        size = size < left ? size : left;
+        emu_exec_set_list(e, chunks[c] < 0 ? EMU_LIST_PREFILL : EMU_LIST_FEW);
+        qn_run r = {.tokens = ids + done, .n = size, .pos = done, .outputs = QN_OUT_ALL, .stop_after = -1};
+        r.phase = chunks[c] == 1 ? QN_PHASE_DECODE : QN_PHASE_PREFILL;
+        r.logits = logits + (size_t)done * (size_t)n_vocab;
+        if (e->run(e, &r, err)) {
+            return qn_fail_prefix(err, "tokens %d to %d", done, done + size - 1);
+        }
+        const int32_t *ring = (const int32_t *)(uintptr_t)emu_exec_mem(e)->ring;
+        if (r.phase == QN_PHASE_DECODE && ring[0] != largest(r.logits, n_vocab)) {
+            return qn_fail(err, "token %d: chose %d, the largest logit is %d", done, ring[0],
+                           largest(r.logits, n_vocab));
+        }
+        done += size;
+    }
+    return 0;
+}
+
+static int run_model(const char *path, const int32_t *ids, int n, const int *chunks, int n_vocab,
+                     float *logits, qn_err *err)
+{
+    qn_model *m;
+    qn_plans *p = NULL;
+    qn_exec *e = NULL;
+    qn_model_opts mo = {.n_ctx = EMU_MODEL_CTX};
+    qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH};
+    int n_program;
+    emu_exec_opts eo = {.variant = QN_VARIANT_SM80, .multiprocessors = EMU_MULTIPROCESSORS, .seed = 1};
+    eo.programs = emu_programs(&n_program);
+    eo.n_program = n_program;
+    if (qn_model_load(&m, path, &mo, err)) {
+        return -1;
+    }
+    int rc = qn_plans_build(&p, m, err) || emu_exec_new(&e, p, &o, &eo, err) ? -1 : 0;
+    rc = rc ? rc : run_all(e, ids, n, chunks, n_vocab, logits, err);
+    if (e) {
+        e->free(e);
+    }
+    qn_plans_free(p);
+    qn_model_free(m);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 7) {
+        fprintf(stderr, "usage: emu_model MODEL.gguf TOKENS REFERENCE N_VOCAB TOLERANCE MODE\n");
+        return 2;
+    }
+    size_t id_bytes, ref_bytes;
+    int32_t *ids = read_file(argv[2], &id_bytes);
+    float *ref = read_file(argv[3], &ref_bytes);
+    int n_vocab = atoi(argv[4]), n = ids ? (int)(id_bytes / 4) : 0;
+    double tolerance = atof(argv[5]), d2 = 0, ref2 = 0;
+    const char *mode = argv[6];
+    const int *chunks = strcmp(mode, "decode") == 0    ? decode_chunks
+                        : strcmp(mode, "few") == 0     ? few_chunks
+                        : strcmp(mode, "prefill") == 0 ? prefill_chunks
+                                                       : mixed_chunks;
+    if (!ids || !ref || n < 1 || n > MAX_TOKENS || ref_bytes != sizeof(float) * (size_t)n * (size_t)n_vocab) {
+        fprintf(stderr, "emu_model: %s or %s is missing or of the wrong size\n", argv[2], argv[3]);
+        return 1;
+    }
+    float *logits = calloc((size_t)n * (size_t)n_vocab, sizeof(float));
+    qn_err err;
+    if (run_model(argv[1], ids, n, chunks, n_vocab, logits, &err)) {
+        fprintf(stderr, "emu_model: %s\n", err.text);
+        return 1;
+    }
+    for (int i = 0; i < n * n_vocab; i++) {
+        double d = (double)logits[i] - (double)ref[i];
+        d2 += d * d;
+        ref2 += (double)ref[i] * (double)ref[i];
+    }
+    emu_counts c = emu_totals();
+    printf("%s: NMSE %.2e, at most %.1e; %llu launches, %llu threads, %.1f M accesses checked\n", mode,
+           d2 / ref2, tolerance, (unsigned long long)c.launches, (unsigned long long)c.threads,
+           1e-6 * (double)c.accesses);
+    free(ids);
+    free(ref);
+    free(logits);
+    return d2 / ref2 <= tolerance ? 0 : 1;
+}
