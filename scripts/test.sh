@@ -22,6 +22,7 @@ log=$(mktemp "${TMPDIR:-/tmp}/quern-XXXXXX") || die "cannot write in ${TMPDIR:-/
 apt_log=$log
 need_build_tools
 has_header cmocka.h || need libcmocka-dev
+command -v g++ >/dev/null || need g++
 need_pip
 install_packages
 rm -f "$apt_log"

@@ -1,6 +1,14 @@
 # Kernels on the host (docs/emulation.md). emu_gen writes the programs of the op cases and of some golden models as C++;
 # they are compiled with the compiler's memory hooks and linked with the emulator.
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  message(FATAL_ERROR "The tests of kernels need a C++ compiler. On Debian or Ubuntu: apt-get install g++")
+endif()
 enable_language(CXX)
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  message(FATAL_ERROR "The tests of kernels need GCC's hooks: -DCMAKE_CXX_COMPILER=g++")
+endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(emu_tools ${CMAKE_CURRENT_SOURCE_DIR}/tools)
 set(emu_goldens ${CMAKE_CURRENT_SOURCE_DIR}/data/goldens)
