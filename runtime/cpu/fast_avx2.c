@@ -6,6 +6,7 @@
 #include "base/half.h"
 
 typedef __m256 vf;
+typedef int32_t vi __attribute__((vector_size(32)));
 enum { VF = 8, VK = 2, VC = 2 };
 
 static inline __m256 vf_load(const float *p)

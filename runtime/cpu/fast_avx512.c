@@ -6,6 +6,7 @@
 #include "base/half.h"
 
 typedef __m512 vf;
+typedef int32_t vi __attribute__((vector_size(64)));
 enum { VF = 16, VK = 4, VC = 4 };
 
 static inline __m512 vf_load(const float *p)

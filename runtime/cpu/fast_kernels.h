@@ -1,11 +1,10 @@
 /* fast_kernels.h: the kernels of fast.h over a vector type that the including source defines:
  *
- *     vf                           vector of VF floats
- *     vf_load(p), vf_load_half(p)  VF values from unaligned f32 or f16
- *     vf_store(p, v), vf_set(s), vf_mul_add(a, b, c) = a * b + c
- *     vf_sums(v, n, out)           out[i] = sum of the lanes of v[i]
- *     VK, VC                       keys, and vectors of a value row, that stay in registers beside ROWS query
- * rows half_row(in, out, n), to_half(in, out, n)   f16 to f32 and back
+ *     vf, vi                       vector of VF floats, of VF int32_t (compiler vectors: operators work lane
+ * by lane) vf_load(p), vf_load_half(p)  VF values from unaligned f32 or f16 vf_store(p, v), vf_set(s),
+ * vf_mul_add(a, b, c) = a * b + c vf_sums(v, n, out)           out[i] = sum of the lanes of v[i] VK, VC keys,
+ * and vectors of a value row, that stay in registers beside ROWS query rows half_row(in, out, n), to_half(in,
+ * out, n)   f16 to f32 and back
  *
  * The functions at the end become its qn_fast_kernels. */
 #ifndef QN_CPU_FAST_KERNELS_H
@@ -19,76 +18,96 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { TILE = QN_ATTN_TILE, ROWS = 4, LANES = 16 };
+enum { TILE = QN_ATTN_TILE, ROWS = 4 };
+
+INLINE vf vf_choose(vi take, vf a, vf b)
+{
+    return (vf)((take & (vi)a) | (~take & (vi)b));
+}
 
 /* exp(x): x = n ln 2 + r with |r| <= ln 2 / 2, Taylor to r^7 (remainder below 6e-9), times 2^n in two steps,
  * so that results below the normal range and overflow come out right. NaN stays NaN. Relative error below
  * 2e-7. */
-INLINE float fast_exp(float x)
+INLINE vf vf_exp(vf x)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    x = x < -110.0f ? -110.0f : x;
-    x = x > 110.0f ? 110.0f : x;
-    float shifted = x * 0x1.715476p+0f + magic;
-    float n = shifted - magic;
-    float r = x - n * 0x1.62e4p-1f; /* ln 2 in two parts; the first product is exact */
-    r = r - n * 0x1.7f7d1cp-20f;
-    float p = 1.0f / 5040;
-    p = p * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r * r + r + 1.0f;
-    int32_t e = (int32_t)(qn_f32_bits(shifted) - 0x4b400000u), half = e >> 1;
-    float lo = qn_f32_from_bits((uint32_t)(half + 127) << 23);
-    float hi = qn_f32_from_bits((uint32_t)(e - half + 127) << 23);
-    return p * lo * hi;
+    const vf magic = vf_set(12582912.0f), low = vf_set(-110.0f),
+             high = vf_set(110.0f); /* magic: 1.5 * 2^23 */
+    x = vf_choose((vi)(x < low), low, x);
+    x = vf_choose((vi)(x > high), high, x);
+    vf shifted = vf_mul_add(x, vf_set(0x1.715476p+0f), magic); /* rounds x / ln 2 to an integer */
+    vf n = shifted - magic;
+    vf r = vf_mul_add(n, vf_set(-0x1.62e4p-1f), x); /* ln 2 in two parts; the first product is exact */
+    r = vf_mul_add(n, vf_set(-0x1.7f7d1cp-20f), r);
+    vf p = vf_mul_add(vf_set(1.0f / 5040), r, vf_set(1.0f / 720));
+    p = vf_mul_add(p, r, vf_set(1.0f / 120));
+    p = vf_mul_add(p, r, vf_set(1.0f / 24));
+    p = vf_mul_add(p, r, vf_set(1.0f / 6));
+    p = vf_mul_add(p, r, vf_set(0.5f));
+    p = vf_mul_add(p * r, r, r) + vf_set(1.0f);
+    vi e = (vi)shifted - 0x4b400000, half = e >> 1;
+    return p * (vf)((half + 127) << 23) * (vf)((e - half + 127) << 23);
 }
 
-INLINE float fast_tanh(float x)
+INLINE vf vf_tanh(vf x)
 {
-    return 1.0f - 2.0f / (fast_exp(2.0f * x) + 1.0f);
+    vf one = vf_set(1.0f), two = vf_set(2.0f);
+    return one - two / (vf_exp(two * x) + one);
 }
 
-INLINE float fast_silu(float x)
+INLINE vf vf_silu(vf x)
 {
-    return x / (1.0f + fast_exp(-x));
+    return x / (vf_set(1.0f) + vf_exp(vf_set(0.0f) - x));
 }
 
 /* 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u)); sqrt(2/pi) and 0.044715 as in the paper (Hendrycks and Gimpel,
  * 2016). */
-INLINE float fast_gelu(float x)
+INLINE vf vf_gelu(vf x)
 {
-    return x / (1.0f + fast_exp(-2.0f * 0.79788456080286535588f * x * (1.0f + 0.044715f * x * x)));
+    vf one = vf_set(1.0f), c = vf_set(-2.0f * 0.79788456080286535588f);
+    return x / (one + vf_exp(c * x * vf_mul_add(vf_set(0.044715f) * x, x, one)));
+}
+
+typedef vf (*vf_function)(vf x);
+
+/* out = f(x), times y where y is not NULL. What is left over at the end goes through a vector of its own. */
+INLINE void apply(vf_function f, const float *x, const float *y, float *out, int n)
+{
+    int i = 0;
+    for (; i + VF <= n; i += VF) {
+        vf v = f(vf_load(x + i));
+        if (y) {
+            v = v * vf_load(y + i);
+        }
+        vf_store(out + i, v);
+    }
+    if (i < n) {
+        float last[VF] = {0};
+        memcpy(last, x + i, sizeof(float) * (size_t)(n - i));
+        vf_store(last, f(vf_load(last)));
+        for (int k = 0; i + k < n; k++) {
+            out[i + k] = y ? last[k] * y[i + k] : last[k];
+        }
+    }
 }
 
 static void silu_mul(const float *gate, const float *up, float *out, int n)
 {
-    for (int i = 0; i < n; i++) {
-        out[i] = fast_silu(gate[i]) * up[i];
-    }
+    apply(vf_silu, gate, up, out, n);
 }
 
 static void gelu_mul(const float *gate, const float *up, float *out, int n)
 {
-    for (int i = 0; i < n; i++) {
-        out[i] = fast_gelu(gate[i]) * up[i];
-    }
+    apply(vf_gelu, gate, up, out, n);
 }
 
 static void silu(float *x, int n)
 {
-    for (int i = 0; i < n; i++) {
-        x[i] = fast_silu(x[i]);
-    }
+    apply(vf_silu, x, NULL, x, n);
 }
 
 static void gelu(float *x, int n)
 {
-    for (int i = 0; i < n; i++) {
-        x[i] = fast_gelu(x[i]);
-    }
+    apply(vf_gelu, x, NULL, x, n);
 }
 
 /* ---- rows of f32 or f16 ---- */
@@ -208,42 +227,41 @@ INLINE void mix(const float p[ROWS][TILE], int n_q, rows v, bool half, int n_v, 
 
 /* ---- attention ---- */
 
-/* Over a whole tile, in lanes: that vectorises where a single running maximum or sum would not. */
 static float tile_max(const float *s, float top)
 {
-    float lane[LANES];
-    memcpy(lane, s, sizeof lane);
-    for (int j = LANES; j < TILE; j += LANES) {
-        for (int i = 0; i < LANES; i++) {
-            lane[i] = s[j + i] > lane[i] ? s[j + i] : lane[i];
-        }
+    vf most = vf_load(s);
+    for (int j = VF; j < TILE; j += VF) {
+        vf v = vf_load(s + j);
+        most = vf_choose((vi)(v > most), v, most);
     }
-    for (int w = LANES / 2; w > 0; w /= 2) {
-        for (int i = 0; i < w; i++) {
-            lane[i] = lane[i + w] > lane[i] ? lane[i + w] : lane[i];
-        }
+    float lane[VF];
+    vf_store(lane, most);
+    for (int i = 0; i < VF; i++) {
+        top = lane[i] > top ? lane[i] : top;
     }
-    return lane[0] > top ? lane[0] : top;
+    return top;
 }
 
 /* s = exp(s - top); returns the sum. */
 static float tile_exp(float *s, float top)
 {
-    float lane[LANES] = {0};
-    for (int j = 0; j < TILE; j++) {
-        s[j] = fast_exp(s[j] - top);
+    vf sum = vf_set(0.0f);
+    float out;
+    for (int j = 0; j < TILE; j += VF) {
+        vf v = vf_exp(vf_load(s + j) - vf_set(top));
+        vf_store(s + j, v);
+        sum += v;
     }
-    for (int j = 0; j < TILE; j += LANES) {
-        for (int i = 0; i < LANES; i++) {
-            lane[i] += s[j + i];
-        }
-    }
-    for (int w = LANES / 2; w > 0; w /= 2) {
-        for (int i = 0; i < w; i++) {
-            lane[i] += lane[i + w];
-        }
-    }
-    return lane[0];
+    vf_sums(&sum, 1, &out);
+    return out;
+}
+
+/* exp of one number. */
+static float one_exp(float x)
+{
+    float out[VF];
+    vf_store(out, vf_exp(vf_set(x)));
+    return out[0];
 }
 
 /* Soft-cap, ALiBi and mask of one row's scores of keys key .. key + n - 1, then the online softmax step; s
@@ -259,9 +277,9 @@ static float softmax_step(const qn_attn_block *b, int row, int key, int n, float
         return 1.0f;
     }
     if (b->softcap > 0) {
-        float cap = b->softcap, inv = 1.0f / cap;
-        for (int j = first; j < last; j++) {
-            s[j] = cap * fast_tanh(s[j] * inv);
+        vf cap = vf_set(b->softcap), inv = vf_set(1.0f / b->softcap);
+        for (int j = 0; j < n; j += VF) { /* may run over into what is masked below */
+            vf_store(s + j, cap * vf_tanh(vf_load(s + j) * inv));
         }
     }
     float slope = b->slope[row];
@@ -277,7 +295,7 @@ static float softmax_step(const qn_attn_block *b, int row, int key, int n, float
         s[j] = -INFINITY;
     }
     float top = tile_max(s, b->m[row]);
-    float keep = b->m[row] == -INFINITY ? 0.0f : fast_exp(b->m[row] - top);
+    float keep = b->m[row] == -INFINITY ? 0.0f : one_exp(b->m[row] - top);
     float sum = tile_exp(s, top); /* exp(-Inf) is 0 */
     b->m[row] = top;
     b->l[row] = b->l[row] * keep + sum;
@@ -351,6 +369,17 @@ static tile tile_at(const qn_attn_block *b, int key)
     return t;
 }
 
+static bool any_visible(const qn_attn_block *b, const tile *t, int r0, int n_q)
+{
+    for (int r = r0; r < r0 + n_q; r++) {
+        int pos = b->row_pos[r];
+        if (t->key <= pos && (b->window <= 0 || t->key + t->n > pos - b->window + 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void attention(const qn_attn_block *b)
 {
     for (int r = 0; r < b->n_row; r++) {
@@ -362,7 +391,9 @@ static void attention(const qn_attn_block *b)
         tile t = tile_at(b, key);
         for (int r = 0; r < b->n_row; r += ROWS) {
             int n_q = b->n_row - r < ROWS ? b->n_row - r : ROWS;
-            (t.k.half ? attend_half : attend_f32)(b, &t, r, n_q);
+            if (any_visible(b, &t, r, n_q)) {
+                (t.k.half ? attend_half : attend_f32)(b, &t, r, n_q);
+            }
         }
         key += t.n;
     }

@@ -3,52 +3,36 @@
 
 #include "base/half.h"
 
-/* 16 lanes in four short vectors, which any machine has or the compiler makes up. */
-typedef float vf4 __attribute__((vector_size(16), aligned(4), may_alias));
-typedef struct vf {
-    vf4 part[4];
-} vf;
-enum { VF = 16, VK = 1, VC = 1 };
+/* Four lanes: what most machines have, and the compiler makes up elsewhere. */
+typedef float vf __attribute__((vector_size(16)));
+typedef float vf_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t vi __attribute__((vector_size(16)));
+enum { VF = 4, VK = 2, VC = 2 };
 
 static inline vf vf_load(const float *p)
 {
-    vf v;
-    for (int i = 0; i < 4; i++) {
-        v.part[i] = *(const vf4 *)(p + 4 * i);
-    }
-    return v;
+    return *(const vf_anywhere *)p;
 }
 static inline vf vf_load_half(const uint16_t *p)
 {
-    float f[16];
-    for (int i = 0; i < 16; i++) {
-        f[i] = qn_f16_to_f32(p[i]);
-    }
-    return vf_load(f);
+    return (vf){qn_f16_to_f32(p[0]), qn_f16_to_f32(p[1]), qn_f16_to_f32(p[2]), qn_f16_to_f32(p[3])};
 }
 static inline void vf_store(float *p, vf v)
 {
-    for (int i = 0; i < 4; i++) {
-        *(vf4 *)(p + 4 * i) = v.part[i];
-    }
+    *(vf_anywhere *)p = v;
 }
 static inline vf vf_set(float s)
 {
-    vf4 v = {s, s, s, s};
-    return (vf){{v, v, v, v}};
+    return (vf){s, s, s, s};
 }
 static inline vf vf_mul_add(vf a, vf b, vf c)
 {
-    for (int i = 0; i < 4; i++) {
-        c.part[i] += a.part[i] * b.part[i];
-    }
-    return c;
+    return a * b + c;
 }
 static inline void vf_sums(const vf *v, int n, float *out)
 {
     for (int i = 0; i < n; i++) {
-        vf4 a = (v[i].part[0] + v[i].part[2]) + (v[i].part[1] + v[i].part[3]);
-        out[i] = (a[0] + a[2]) + (a[1] + a[3]);
+        out[i] = (v[i][0] + v[i][2]) + (v[i][1] + v[i][3]);
     }
 }
 
