@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "engine/engine.h"
+#include "engine/sampler.h"
 #include "text/stop.h"
 #include "text/utf8.h"
 
@@ -160,23 +161,19 @@ static int deliver(generation *g, int32_t token, bool *go_on, qn_err *err)
     return 0;
 }
 
-/* Samples one token and shows its text. *done: the answer ends with it, for the reason in r->stop. */
-static int step(generation *g, bool *done, qn_err *err)
+/* Takes the token that follows n_history others and shows its text. *done: the answer ends with it, for the
+ * reason in r->stop. */
+static int accept(generation *g, int32_t token, size_t n_history, bool *done, qn_err *err)
 {
-    const quern_session *s = g->s;
-    size_t n_history = (size_t)s->exec->length;
-    int32_t token;
     bool stop_string = false, go_on;
-    if (quern_sample(g->sampler, logits_to_sample(g), s->m->model->n_vocab, s->tokens, n_history, &token,
-                     qn_public_err(err)) != 0 ||
-        push_token(g, token, err) != 0) {
+    if (push_token(g, token, err) != 0) {
         return -1;
     }
     bool end = is_end(g, token);
     if (!end && feed_token(g, token, &stop_string, err) != 0) {
         return -1;
     }
-    bool full = n_history + 1 >= (size_t)s->exec->opts.n_ctx ||
+    bool full = n_history + 1 >= (size_t)g->s->exec->opts.n_ctx ||
                 (g->p->n_predict >= 0 && g->r->n_generated >= (size_t)g->p->n_predict);
     *done = end || stop_string || full;
     g->r->stop = end ? QUERN_STOP_END : stop_string ? QUERN_STOP_STRING : QUERN_STOP_LENGTH;
@@ -188,6 +185,60 @@ static int step(generation *g, bool *done, qn_err *err)
         g->r->stop = QUERN_STOP_ABORT;
     }
     return 0;
+}
+
+/* Samples one token from the session's logits. */
+static int step(generation *g, bool *done, qn_err *err)
+{
+    const quern_session *s = g->s;
+    size_t n_history = (size_t)s->exec->length;
+    int32_t token;
+    if (quern_sample(g->sampler, logits_to_sample(g), s->m->model->n_vocab, s->tokens, n_history, &token,
+                     qn_public_err(err)) != 0) {
+        return -1;
+    }
+    return accept(g, token, n_history, done, err);
+}
+
+typedef struct device_loop {
+    generation *g;
+    size_t n_history; /* tokens before the next choice */
+    bool done;
+    int rc;
+    qn_err err;
+} device_loop;
+
+static bool take_choice(void *user, int32_t token)
+{
+    device_loop *d = user;
+    d->rc = accept(d->g, token, d->n_history++, &d->done, &d->err);
+    return d->rc != 0 || d->done;
+}
+
+/* The rest of a greedy answer after `token`, chosen by the executor itself; the host only looks on. */
+static int run_on_device(generation *g, int32_t token, qn_err *err)
+{
+    quern_session *s = g->s;
+    qn_exec *e = s->exec;
+    int base = e->length, n = e->opts.n_ctx - base, n_done = 0;
+    if (g->p->n_predict >= 0 && (size_t)n > (size_t)g->p->n_predict - g->r->n_generated) {
+        n = g->p->n_predict - (int)g->r->n_generated;
+    }
+    int32_t *ids = qn_calloc((size_t)n, sizeof *ids);
+    if (ids == NULL) {
+        return qn_fail(err, "out of memory for %d tokens", n);
+    }
+    device_loop d = {.g = g, .n_history = (size_t)base + 1};
+    s->n_logits = 0;
+    int rc = e->greedy(e, token, n, ids, &n_done, take_choice, &d, err);
+    for (int i = 0; i < e->length - base; i++) {
+        s->tokens[base + i] = i == 0 ? token : ids[i - 1];
+    }
+    free(ids);
+    if (rc == 0 && d.rc != 0) {
+        *err = d.err;
+    }
+    return rc != 0 ? rc : d.rc;
 }
 
 static int prepare(generation *g, qn_err *err)
@@ -222,13 +273,18 @@ static int prepare(generation *g, qn_err *err)
 
 static int run(generation *g, qn_err *err)
 {
-    bool done = g->p->n_predict == 0 || g->s->exec->length >= g->s->exec->opts.n_ctx;
+    const qn_exec *e = g->s->exec;
+    bool done = g->p->n_predict == 0 || e->length >= e->opts.n_ctx;
+    bool on_device = e->greedy != NULL && g->masked == NULL && qn_sampler_is_greedy(g->sampler);
     g->r->stop = QUERN_STOP_LENGTH;
     while (!done) {
         if (step(g, &done, err) != 0) {
             return -1;
         }
         const int32_t *last = &g->r->tokens[g->r->n_generated - 1];
+        if (!done && on_device) {
+            return run_on_device(g, *last, err);
+        }
         if (!done && quern_session_append(g->s, last, 1, false, qn_public_err(err)) != 0) {
             return -1;
         }

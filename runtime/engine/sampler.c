@@ -30,6 +30,11 @@ typedef struct candidates {
     int n, n_heap;
 } candidates;
 
+bool qn_sampler_is_greedy(const quern_sampler *s)
+{
+    return s->p.temperature == 0 && (s->p.repeat_penalty == 1 || s->p.repeat_last_n == 0);
+}
+
 void qn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c[4], k0 = key[0], k1 = key[1];
