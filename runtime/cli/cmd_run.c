@@ -13,6 +13,7 @@
 #include "cli/json.h"
 #include "cli/load.h"
 #include "cli/prompt.h"
+#include "cli/startup.h"
 #include "engine/memory.h"
 
 typedef struct run_args {
@@ -23,9 +24,12 @@ typedef struct run_args {
     int n_predict;
     qn_strs stop;
     bool ignore_eos, stream, json, check;
+    double start; /* when the command began */
 } run_args;
 
 typedef struct run_times {
+    double start; /* of the command, on qn_seconds' clock */
+    double first; /* seconds from there to the first token */
     double load, prompt, decode;
     size_t n_prompt;
 } run_times;
@@ -79,11 +83,19 @@ static void on_interrupt(int sig)
     interrupted = 1;
 }
 
+typedef struct sink {
+    bool stream;
+    run_times *t;
+} sink;
+
 static bool on_text(void *user, const char *text, size_t len, int32_t token)
 {
-    const bool *stream = user;
+    const sink *k = user;
     (void)token;
-    if (*stream && len > 0) {
+    if (k->t->first == 0) {
+        k->t->first = qn_seconds() - k->t->start;
+    }
+    if (k->stream && len > 0) {
         fwrite(text, 1, len, stdout);
         if (fflush(stdout) != 0) {
             return false;
@@ -150,14 +162,15 @@ static void show_settings(const run_args *a, const quern_model *m)
     fprintf(stderr, "%s\n", n == 0 ? " none" : "");
 }
 
-static void report(const quern_generate_result *r, const run_times *t)
+static void report(const qn_loaded *l, const quern_generate_result *r, const run_times *t)
 {
     char peak[24], why[48] = "";
     size_t n_decoded = r->n_generated > 0 ? r->n_generated - 1 : 0;
     if (r->stop == QUERN_STOP_END) {
         snprintf(why, sizeof why, " (token %d)", r->tokens[r->n_generated - 1]);
     }
-    qn_cli_note("load   %10.1f ms", 1e3 * t->load);
+    qn_cli_note("load   %10.1f ms; first token %.1f ms after the start", 1e3 * t->load, 1e3 * t->first);
+    qn_startup_print(&l->session->exec->stats);
     qn_cli_note("prompt %10.1f ms, %6zu tokens, %8.2f t/s", 1e3 * t->prompt, t->n_prompt,
                 rate((double)t->n_prompt, t->prompt));
     qn_cli_note("decode %10.1f ms, %6zu tokens, %8.2f t/s", 1e3 * t->decode, n_decoded,
@@ -186,6 +199,8 @@ static int print_json(const run_args *a, const qn_loaded *l, const int32_t *ids,
     qn_json_add_uint(&o, "n_generated", r->n_generated);
     qn_json_add_uint(&o, "seed", a->sampling.seed);
     qn_json_add_double(&o, "load_seconds", t->load);
+    qn_json_add_double(&o, "first_token_seconds", t->first);
+    qn_startup_json(&o, &l->session->exec->stats);
     qn_json_add_double(&o, "prompt_seconds", t->prompt);
     qn_json_add_double(&o, "decode_seconds", t->decode);
     qn_json_add_double(&o, "prompt_tokens_per_second", rate((double)t->n_prompt, t->prompt));
@@ -216,14 +231,14 @@ static int answer(run_args *a, qn_loaded *l, const int32_t *ids, run_times *t, c
     quern_error err;
     quern_sampler *sampler = NULL;
     quern_generate_result r = {0};
-    bool stream = a->stream && !a->json;
+    sink out = {a->stream && !a->json, t};
     quern_generate_params p = {
         .n_predict = a->n_predict,
         .stop = stops,
         .n_stop = a->stop.n,
         .ignore_end = a->ignore_eos,
         .on_text = on_text,
-        .user = &stream,
+        .user = &out,
     };
     double start = qn_seconds();
     if (quern_sampler_new(&sampler, &a->sampling, &err) != 0 ||
@@ -244,7 +259,7 @@ static int answer(run_args *a, qn_loaded *l, const int32_t *ids, run_times *t, c
     if (a->json) {
         rc = print_json(a, l, ids, &r, t);
     } else {
-        if (!stream) {
+        if (!out.stream) {
             fwrite(r.text, 1, r.text_len, stdout);
         }
         if (isatty(STDOUT_FILENO) && r.text_len > 0 && r.text[r.text_len - 1] != '\n') {
@@ -253,7 +268,7 @@ static int answer(run_args *a, qn_loaded *l, const int32_t *ids, run_times *t, c
         rc = fflush(stdout) == 0 && !ferror(stdout) ? QN_EXIT_OK
                                                     : qn_cli_error("cannot write the answer to stdout");
     }
-    report(&r, t);
+    report(l, &r, t);
     quern_generate_result_free(&r);
     return rc != QN_EXIT_OK ? rc : interrupted ? QN_EXIT_INTERRUPT : QN_EXIT_OK;
 }
@@ -293,7 +308,7 @@ static int check_steps(const run_args *a, const quern_session *s, const int32_t 
 static int run_loaded(run_args *a, qn_loaded *l, const char *text, size_t len, const char *const *stops)
 {
     int32_t *ids;
-    run_times t = {.load = l->seconds};
+    run_times t = {.start = a->start, .load = l->seconds};
     if (qn_prompt_tokens(l->model, &a->prompt, text, len, &ids, &t.n_prompt) != 0) {
         return QN_EXIT_ERROR;
     }
@@ -326,7 +341,8 @@ int qn_cmd_run(int argc, char **argv)
                   .sampling = quern_sampler_defaults(),
                   .seed = "-1",
                   .n_predict = -1,
-                  .stream = true};
+                  .stream = true,
+                  .start = qn_seconds()};
     const qn_opt_group groups[] = {
         qn_prompt_group(&a.prompt), {"Answer", answer_opts, &a}, {"Sampling", sampling_opts, &a},
         qn_load_group(&a.model),    qn_backend_group(&a.model),  qn_common_group,

@@ -145,9 +145,9 @@ typedef struct quern_generate_result {
 } quern_generate_result;
 
 /* Generates after what the session holds (at least one token, with its logits kept), until prompt and answer
- * fill the context. The session then holds the answer but for the last token sampled, and no
- * logits are kept. Text is what the
- * callback got: valid UTF-8, without end tokens, control tokens and stop string. */
+ * fill the context. The session then holds the answer but for the last token sampled; append something
+ * before the next answer. Text is what the callback got: valid UTF-8, without end tokens, control tokens and
+ * stop string. */
 QUERN_API int quern_generate(quern_session *s, quern_sampler *sampler, const quern_generate_params *params,
                              quern_generate_result *result, quern_error *err);
 QUERN_API void quern_generate_result_free(quern_generate_result *r);

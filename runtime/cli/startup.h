@@ -1,0 +1,14 @@
+/* startup.h: where the time before the first token went. */
+#ifndef QN_CLI_STARTUP_H
+#define QN_CLI_STARTUP_H
+
+#include "cli/json.h"
+#include "codegen/backend.h"
+
+/* Lines under -v for what the executor has measured; nothing for one that measures nothing. */
+void qn_startup_print(const qn_exec_stats *s);
+
+/* A member "startup" with the same, and the counters of captures and waits. */
+void qn_startup_json(qn_json_out *o, const qn_exec_stats *s);
+
+#endif
