@@ -15,7 +15,7 @@ static void make_printable(char *s)
     }
 }
 
-int qn_fail(qn_err *err, const char *fmt, ...)
+int(qn_fail)(qn_err *err, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -25,7 +25,7 @@ int qn_fail(qn_err *err, const char *fmt, ...)
     return -1;
 }
 
-int qn_fail_prefix(qn_err *err, const char *fmt, ...)
+int(qn_fail_prefix)(qn_err *err, const char *fmt, ...)
 {
     char head[QN_ERR_MAX / 2];
     va_list ap;

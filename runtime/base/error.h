@@ -21,4 +21,14 @@ int qn_fail(qn_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 
 /* Puts "prefix: " in front of the message already there; returns -1. */
 int qn_fail_prefix(qn_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Lets compilers and analysers see that the two return -1, so that they do not take what a failed function
+ * has not set for used. */
+static inline int qn_minus_one(int failed)
+{
+    (void)failed;
+    return -1;
+}
+#define qn_fail(...)        qn_minus_one((qn_fail)(__VA_ARGS__))
+#define qn_fail_prefix(...) qn_minus_one((qn_fail_prefix)(__VA_ARGS__))
+
 #endif

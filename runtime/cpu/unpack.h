@@ -20,6 +20,13 @@ typedef uint8_t qn_u8x16 __attribute__((vector_size(16), aligned(1), may_alias))
 typedef uint32_t qn_u32x4 __attribute__((vector_size(16), aligned(1), may_alias));
 typedef uint32_t qn_u32x8 __attribute__((vector_size(32), aligned(1), may_alias));
 
+/* The elements of v at constant places. GCC has clang's builtin from version 12 on only. */
+#ifdef __clang__
+#define QN_SHUFFLE(type, v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+#define QN_SHUFFLE(type, v, ...) __builtin_shuffle(v, (type){__VA_ARGS__})
+#endif
+
 static inline float unpack_half(const uint8_t *p)
 {
     uint16_t h;
@@ -143,7 +150,7 @@ static void scales_q3_K(const uint8_t *p, int n, float *s, float *m)
 static inline void scales_k(const uint8_t *p, float *s, float *m)
 {
     qn_u32x4 u = *(const qn_u32x4 *)p; /* d and dmin; scales; minima; nibbles of the second four of each */
-    qn_u32x4 all = __builtin_shufflevector(u, u, 1, 3, 2, 3), top = __builtin_shufflevector(u, u, 1, 1, 2, 2);
+    qn_u32x4 all = QN_SHUFFLE(qn_u32x4, u, 1, 3, 2, 3), top = QN_SHUFFLE(qn_u32x4, u, 1, 1, 2, 2);
     all = all >> (qn_u32x4){0, 0, 0, 4} & (qn_u32x4){0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f};
     top = top >> 2 & (qn_u32x4){0, 0x30303030, 0, 0x30303030};
     scale_bytes((qn_u8x16)(all | top), 0, unpack_half(p), unpack_half(p + 2), s, m);
@@ -227,8 +234,8 @@ static inline void unpack_fives(const uint8_t *qh, const uint8_t *qs, uint8_t *c
     uint32_t h;
     memcpy(&h, qh, sizeof h);
     qn_u8x16 all = (qn_u8x16)(qn_u32x4){h, 0, 0, 0};
-    qn_u8x16 lo = __builtin_shufflevector(all, all, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    qn_u8x16 hi = __builtin_shufflevector(all, all, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    qn_u8x16 lo = QN_SHUFFLE(qn_u8x16, all, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    qn_u8x16 hi = QN_SHUFFLE(qn_u8x16, all, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
     qn_u32x4 q = *(const qn_u32x4 *)qs;
     qn_u32x4 five_lo = (qn_u32x4)((lo & bit) == bit) & 0x10101010u;
     qn_u32x4 five_hi = (qn_u32x4)((hi & bit) == bit) & 0x10101010u;
