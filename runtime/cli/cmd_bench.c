@@ -1,39 +1,35 @@
 /* quern bench: prompt and generation speed, measured and printed as llama.cpp does it. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/bench.h"
 #include "cli/commands.h"
-#include "cli/json.h"
 #include "cli/load.h"
-#include "cli/model_facts.h"
-#include "engine/memory.h"
+
+enum { MAX_MODELS = 16 };
+enum { OUT_TABLE, OUT_JSON, OUT_CSV };
 
 typedef struct bench_args {
     qn_model_args model;
-    qn_ints n_prompt, n_gen;
+    qn_ints n_prompt, n_gen, depth;
     int repeats;
     int output; /* index in `outputs` */
     bool warm_up;
 } bench_args;
 
-typedef struct bench_test {
-    int n;
-    bool gen;
-    double *seconds; /* [repeats] */
-} bench_test;
-
-static const char *const outputs[] = {"table", "json", NULL};
+static const char *const outputs[] = {"table", "json", "csv", NULL};
 
 static const qn_opt bench_opts[] = {
     {"-p, --n-prompt", "N,...", "Prompt sizes; 0: none. Default: 512.", QN_OPT_INTS,
      offsetof(bench_args, n_prompt), 0, 1 << 30},
     {"-n, --n-gen", "N,...", "Tokens to generate; 0: none. Default: 128.", QN_OPT_INTS,
      offsetof(bench_args, n_gen), 0, 1 << 30},
+    {"-d, --n-depth", "N,...", "Tokens in the context before each test. Default: 0.", QN_OPT_INTS,
+     offsetof(bench_args, depth), 0, 1 << 30},
     {"-r, --repetitions", "N", "Repeats of each test. Default: 5.", QN_OPT_INT, offsetof(bench_args, repeats),
      1, 1 << 20},
-    {"-o, --output", "NAME", "table or json. Default: table.", QN_OPT_CHOICE, offsetof(bench_args, output), 0,
-     0, outputs},
+    {"-o, --output", "NAME", "table, json or csv. Default: table.", QN_OPT_CHOICE,
+     offsetof(bench_args, output), 0, 0, outputs},
     {"--no-warmup", NULL, "No run before the first measured one.", QN_OPT_UNSET,
      offsetof(bench_args, warm_up)},
     {0},
@@ -49,21 +45,47 @@ static void fill_tokens(int32_t *ids, int n, int n_vocab)
     }
 }
 
-/* One run of a test from an empty context. */
-static int run_once(quern_session *s, const bench_test *t, const int32_t *ids, double *seconds)
+static bool never(void *user, int32_t id)
+{
+    (void)user;
+    (void)id;
+    return false;
+}
+
+/* n tokens one by one: chosen greedily by the executor itself where it has a loop for that, else given. */
+static int generate(quern_session *s, const int32_t *ids, int n, quern_error *err)
+{
+    qn_exec *e = s->exec;
+    if (e->greedy != NULL) {
+        int n_done;
+        int32_t *chosen = qn_calloc((size_t)n, sizeof *chosen);
+        int rc = chosen != NULL ? e->greedy(e, ids[0], n, chosen, &n_done, never, NULL, qn_engine_err(err))
+                                : qn_fail(qn_engine_err(err), "out of memory");
+        free(chosen);
+        return rc;
+    }
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < n; i++) {
+        rc = quern_session_append(s, ids + i, 1, false, err);
+    }
+    return rc;
+}
+
+/* One run of a test; the context holds t->depth tokens before. */
+static int run_once(quern_session *s, const qn_bench_test *t, const int32_t *ids, double *seconds)
 {
     quern_error err;
-    if (quern_session_truncate(s, 0, &err) != 0) {
-        qn_cli_error("%s", err.text);
-        return -1;
+    int held = quern_session_length(s);
+    int rc = quern_session_truncate(s, held < t->depth ? 0 : t->depth, &err);
+    held = quern_session_length(s);
+    if (rc == 0 && held < t->depth) {
+        rc = quern_session_append(s, ids + held, (size_t)(t->depth - held), false, &err);
     }
     double start = qn_seconds();
-    int rc = 0;
-    if (!t->gen) {
-        rc = quern_session_append(s, ids, (size_t)t->n, false, &err);
-    }
-    for (int i = 0; t->gen && rc == 0 && i < t->n; i++) {
-        rc = quern_session_append(s, ids + i, 1, false, &err);
+    if (rc == 0 && t->gen) {
+        rc = generate(s, ids + t->depth, t->n, &err);
+    } else if (rc == 0) {
+        rc = quern_session_append(s, ids + t->depth, (size_t)t->n, false, &err);
     }
     if (rc != 0) {
         qn_cli_error("%s", err.text);
@@ -73,10 +95,11 @@ static int run_once(quern_session *s, const bench_test *t, const int32_t *ids, d
     return 0;
 }
 
-static int run_test(const bench_args *a, quern_session *s, const bench_test *t, const int32_t *ids)
+static int run_test(const bench_args *a, quern_session *s, const qn_bench_test *t, const int32_t *ids)
 {
     double ignored;
-    bench_test warm = *t;
+    qn_bench_test warm = *t;
+    char name[48];
     warm.n = t->gen ? 1 : t->n;
     if (a->warm_up && run_once(s, &warm, ids, &ignored) != 0) {
         return -1;
@@ -86,116 +109,41 @@ static int run_test(const bench_args *a, quern_session *s, const bench_test *t, 
             return -1;
         }
     }
+    if (s->exec->stats.graph_off[0] != 0 && !a->model.no_graph) {
+        qn_cli_error("%s was measured without a graph: %s", qn_bench_name(t, name), s->exec->stats.graph_off);
+        return -1;
+    }
     return 0;
 }
 
-/* Mean and standard deviation (n - 1) of f(seconds), f = n / seconds or seconds. */
-static void statistics(const bench_test *t, int repeats, bool per_second, double *mean, double *sd)
+/* The tests that are not empty: for each depth the prompts, then the generations; *longest: the context they
+ * need. */
+static size_t list_tests(const bench_args *a, qn_bench_test *tests, double *seconds, int *longest)
 {
-    double sum = 0, sum2 = 0;
-    for (int r = 0; r < repeats; r++) {
-        sum += per_second ? t->n / t->seconds[r] : t->seconds[r];
-    }
-    *mean = sum / repeats;
-    for (int r = 0; r < repeats; r++) {
-        double d = (per_second ? t->n / t->seconds[r] : t->seconds[r]) - *mean;
-        sum2 += d * d;
-    }
-    *sd = repeats > 1 ? sqrt(sum2 / (repeats - 1)) : 0;
-}
-
-static void print_table(const bench_args *a, const quern_session *s, const bench_test *tests, size_t n)
-{
-    qn_model_facts f;
-    char size[24], test[32];
-    qn_model_facts_get(s->m->model->gguf, &f);
-    printf("| %-30s | %10s | %10s | %-9s | %7s | %8s | %20s |\n", "model", "size", "params", "backend",
-           "threads", "test", "t/s");
-    printf("| %.30s | %.9s: | %.9s: | %.9s | %.6s: | %.7s: | %.19s: |\n", "------------------------------",
-           "----------", "----------", "----------", "-------", "--------", "--------------------");
-    for (size_t i = 0; i < n; i++) {
-        double mean, sd;
-        char model[64], rate[64];
-        statistics(&tests[i], a->repeats, true, &mean, &sd);
-        snprintf(model, sizeof model, "%.40s %.20s", s->m->model->arch, f.main_type);
-        snprintf(test, sizeof test, "%s%d", tests[i].gen ? "tg" : "pp", tests[i].n);
-        snprintf(rate, sizeof rate, "%.2f ± %.2f", mean, sd);
-        /* "±" has two bytes in one column. */
-        printf("| %-30s | %10s | %8.2f M | %-9s | %7d | %8s | %21s |\n", model,
-               qn_memory_text(f.tensor_bytes, size), 1e-6 * (double)f.n_params, s->exec->name,
-               s->exec->opts.n_threads, test, rate);
-    }
-}
-
-static int print_json(const bench_args *a, const quern_session *s, const bench_test *tests, size_t n)
-{
-    qn_model_facts f;
-    qn_json_out o = {.indented = true};
-    qn_json_open(&o, '[');
-    qn_model_facts_get(s->m->model->gguf, &f);
-    for (size_t i = 0; i < n; i++) {
-        double mean, sd;
-        qn_json_open(&o, '{');
-        qn_json_add_str(&o, "build_version", quern_version());
-        qn_json_add_str(&o, "model_filename", a->model.path);
-        qn_json_add_str(&o, "model_type", s->m->model->arch);
-        qn_json_add_str(&o, "model_quant", f.main_type);
-        qn_json_add_uint(&o, "model_size", f.tensor_bytes);
-        qn_json_add_uint(&o, "model_n_params", f.n_params);
-        qn_json_add_str(&o, "backends", s->exec->name);
-        qn_json_add_bool(&o, "exact", s->exec->opts.exact);
-        qn_json_add_int(&o, "n_threads", s->exec->opts.n_threads);
-        qn_json_add_int(&o, "n_ubatch", s->exec->opts.n_ubatch);
-        qn_json_add_int(&o, "n_prompt", tests[i].gen ? 0 : tests[i].n);
-        qn_json_add_int(&o, "n_gen", tests[i].gen ? tests[i].n : 0);
-        statistics(&tests[i], a->repeats, false, &mean, &sd);
-        qn_json_add_double(&o, "avg_ns", round(1e9 * mean));
-        qn_json_add_double(&o, "stddev_ns", round(1e9 * sd));
-        statistics(&tests[i], a->repeats, true, &mean, &sd);
-        qn_json_add_double(&o, "avg_ts", mean);
-        qn_json_add_double(&o, "stddev_ts", sd);
-        qn_json_add_open(&o, "samples_ns", '[');
-        for (int r = 0; r < a->repeats; r++) {
-            qn_json_double(&o, round(1e9 * tests[i].seconds[r]));
-        }
-        qn_json_close(&o, ']');
-        qn_json_add_open(&o, "samples_ts", '[');
-        for (int r = 0; r < a->repeats; r++) {
-            qn_json_double(&o, tests[i].n / tests[i].seconds[r]);
-        }
-        qn_json_close(&o, ']');
-        qn_json_close(&o, '}');
-    }
-    qn_json_close(&o, ']');
-    return qn_json_print(&o);
-}
-
-/* The tests that are not empty, prompt sizes first; *longest: the context they need. */
-static size_t list_tests(const bench_args *a, bench_test *tests, double *seconds, int *longest)
-{
-    size_t n = 0;
+    size_t n = 0, per_depth = a->n_prompt.n + a->n_gen.n;
     *longest = 0;
-    for (size_t i = 0; i < a->n_prompt.n + a->n_gen.n; i++) {
-        bool gen = i >= a->n_prompt.n;
-        int size = gen ? a->n_gen.items[i - a->n_prompt.n] : a->n_prompt.items[i];
+    for (size_t i = 0; i < a->depth.n * per_depth; i++) {
+        size_t k = i % per_depth;
+        bool gen = k >= a->n_prompt.n;
+        int depth = a->depth.items[i / per_depth];
+        int size = gen ? a->n_gen.items[k - a->n_prompt.n] : a->n_prompt.items[k];
         if (size > 0) {
-            tests[n] = (bench_test){.n = size, .gen = gen, .seconds = seconds + n * (size_t)a->repeats};
-            *longest = size > *longest ? size : *longest;
+            tests[n] = (qn_bench_test){.n = size,
+                                       .depth = depth,
+                                       .gen = gen,
+                                       .repeats = a->repeats,
+                                       .seconds = seconds + n * (size_t)a->repeats};
+            *longest = size + depth > *longest ? size + depth : *longest;
             n++;
         }
     }
     return n;
 }
 
-static int measure(bench_args *a, bench_test *tests, double *seconds)
+static int measure(const bench_args *a, const qn_bench_test *tests, size_t n, int longest, bool first,
+                   qn_json_out *json)
 {
-    int longest;
-    size_t n = list_tests(a, tests, seconds, &longest);
     qn_loaded l;
-    if (n == 0) {
-        return qn_cli_usage_error("bench", "nothing to measure: -p and -n are 0");
-    }
-    a->model.n_ctx = a->model.n_ctx > longest ? a->model.n_ctx : longest;
     if (qn_cli_load(&l, &a->model, QN_LOAD_SESSION) != 0) {
         return QN_EXIT_ERROR;
     }
@@ -209,13 +157,40 @@ static int measure(bench_args *a, bench_test *tests, double *seconds)
     for (size_t i = 0; rc == QN_EXIT_OK && i < n; i++) {
         rc = run_test(a, l.session, &tests[i], ids) == 0 ? QN_EXIT_OK : QN_EXIT_ERROR;
     }
-    if (rc == QN_EXIT_OK && a->output == 0) {
-        print_table(a, l.session, tests, n);
+    if (rc == QN_EXIT_OK && a->output == OUT_JSON) {
+        qn_bench_json(json, l.session, a->model.path, tests, n);
     } else if (rc == QN_EXIT_OK) {
-        rc = print_json(a, l.session, tests, n);
+        if (a->output == OUT_CSV) {
+            qn_bench_csv(l.session, a->model.path, tests, n, first);
+        } else {
+            qn_bench_table(l.session, tests, n, first);
+        }
+        fflush(stdout);
     }
     free(ids);
     qn_loaded_free(&l);
+    return rc;
+}
+
+static int measure_all(bench_args *a, const char *const *models, qn_bench_test *tests, double *seconds)
+{
+    int longest, rc = QN_EXIT_OK;
+    size_t n = list_tests(a, tests, seconds, &longest);
+    qn_json_out json = {.indented = true};
+    if (n == 0) {
+        return qn_cli_usage_error("bench", "nothing to measure: -p and -n are 0");
+    }
+    a->model.n_ctx = a->model.n_ctx > longest ? a->model.n_ctx : longest;
+    qn_json_open(&json, '[');
+    for (size_t i = 0; rc == QN_EXIT_OK && models[i] != NULL; i++) {
+        a->model.path = models[i];
+        rc = measure(a, tests, n, longest, i == 0, &json);
+    }
+    qn_json_close(&json, ']');
+    if (rc == QN_EXIT_OK && a->output == OUT_JSON) {
+        return qn_json_print(&json);
+    }
+    qn_json_free(&json);
     return rc;
 }
 
@@ -236,27 +211,34 @@ int qn_cmd_bench(int argc, char **argv)
     bench_args a = {.model = qn_model_args_defaults, .repeats = 5, .warm_up = true};
     const qn_opt_group groups[] = {
         {"Bench", bench_opts, &a}, qn_load_group(&a.model), qn_backend_group(&a.model), qn_common_group};
-    const qn_usage usage = {"bench",
-                            "MODEL [-p N,...] [-n N,...] [-r N] [options]",
-                            "Measures tokens per second of prompts (pp) and of generation (tg).",
-                            groups,
-                            sizeof groups / sizeof *groups,
-                            1};
-    const char *positional[1];
-    int rc = qn_opts_parse(&usage, argc, argv, positional);
-    rc = rc >= 0 ? rc : qn_model_args_finish(&a.model, "bench", positional[0]);
+    const qn_usage usage = {
+        "bench",
+        "MODEL... [-p N,...] [-n N,...] [-d N,...] [-r N] [options]",
+        "Measures tokens per second of prompts (pp) and of generation (tg), each after -d tokens of context; "
+        "beside "
+        "them the arithmetic of a prompt and the bytes of weights and KV cache that generation reads.",
+        groups,
+        sizeof groups / sizeof *groups,
+        MAX_MODELS};
+    const char *models[MAX_MODELS + 1] = {NULL};
+    int rc = qn_opts_parse(&usage, argc, argv, models);
+    rc = rc >= 0 ? rc : qn_model_args_finish(&a.model, "bench", models[0]);
     rc = rc >= 0 ? rc : default_ints(&a.n_prompt, 512);
     rc = rc >= 0 ? rc : default_ints(&a.n_gen, 128);
+    rc = rc >= 0 ? rc : default_ints(&a.depth, 0);
     if (rc < 0) {
-        size_t n = a.n_prompt.n + a.n_gen.n;
-        bench_test *tests = qn_calloc(n, sizeof *tests);
+        models[0] = a.model.path;
+        size_t n = (a.n_prompt.n + a.n_gen.n) * a.depth.n;
+        qn_bench_test *tests = qn_calloc(n, sizeof *tests);
         double *seconds = qn_calloc(n * sizeof *seconds, (size_t)a.repeats);
-        rc = tests != NULL && seconds != NULL ? measure(&a, tests, seconds) : qn_cli_error("out of memory");
+        rc = tests != NULL && seconds != NULL ? measure_all(&a, models, tests, seconds)
+                                              : qn_cli_error("out of memory");
         free(tests);
         free(seconds);
     }
     qn_ints_free(&a.n_prompt);
     qn_ints_free(&a.n_gen);
+    qn_ints_free(&a.depth);
     qn_ints_free(&a.model.end_tokens);
     return rc;
 }

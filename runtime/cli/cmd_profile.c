@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/load.h"
+#include "codegen/cost.h"
 #include "engine/engine.h"
 
 typedef struct profile_args {
@@ -23,30 +24,6 @@ static const qn_opt profile_opts[] = {
      offsetof(profile_args, steps)},
     {0},
 };
-
-/* Bytes a step must read and floating-point operations it must do for n rows after `depth` positions. */
-static void step_cost(const qn_step *s, int n, int depth, double *bytes, double *flop)
-{
-    *bytes = (double)qn_step_weight_bytes(s);
-    *flop = 0;
-    double rows = s->rows == QN_ROWS_OUTPUTS ? 1 : n;
-    if (s->op->id == QN_OP_LINEAR) {
-        *flop = 2.0 * s->spec.linear.n_in * s->spec.linear.n_out * rows;
-    } else if (s->op->id == QN_OP_GLU) {
-        *flop = 4.0 * s->spec.glu.n_in * s->spec.glu.n_ff * rows;
-    } else if (s->op->id == QN_OP_ATTENTION) {
-        const qn_spec_attention *a = &s->spec.attention;
-        double keys = 0, dims = a->k_dim + a->v_dim, most = 0;
-        for (int i = 0; i < n; i++) {
-            double k = depth + i + 1;
-            k = a->window > 0 && k > a->window ? a->window : k;
-            keys += k;
-            most = k > most ? k : most;
-        }
-        *flop = 2.0 * a->n_head * dims * keys;
-        *bytes += 2.0 * a->n_head_kv * dims * most;
-    }
-}
 
 static int by_value(const void *a, const void *b)
 {
@@ -75,7 +52,7 @@ static void print_profile(const profile_args *a, const qn_plan *plan, const floa
     }
     for (int i = 0; i < plan->n_step; i++) {
         const char *kind = kind_of(&plan->steps[i]);
-        double sum = 0, bytes = 0, flop = 0, b, f;
+        double sum = 0, bytes = 0, flop = 0;
         int count = 0;
         bool seen = false;
         for (int k = 0; k < i && !a->steps; k++) {
@@ -83,10 +60,10 @@ static void print_profile(const profile_args *a, const qn_plan *plan, const floa
         }
         for (int k = i; k < plan->n_step && !seen; k++) {
             if (a->steps ? k == i : strcmp(kind_of(&plan->steps[k]), kind) == 0) {
-                step_cost(&plan->steps[k], a->n_prompt, a->depth, &b, &f);
+                qn_cost c = qn_step_cost(&plan->steps[k], a->n_prompt, a->depth, 1);
                 sum += (double)ms[k];
-                bytes += b;
-                flop += f;
+                bytes += c.bytes;
+                flop += c.flop;
                 count++;
             }
         }

@@ -543,6 +543,18 @@ class Measure(CliTest):
             for t in r.json:
                 self.assertGreater(t["avg_ts"], 0)
                 self.assertAlmostEqual(sum(t["samples_ts"]) / 2, t["avg_ts"], delta=1e-6 * t["avg_ts"])
+        r = self.quern("bench", self.model, self.path("ids.gguf"), "-p", "8", "-n", "3", "-d", "0,5", "-r", "1", "-o", "json")
+        self.assertEqual([(t["n_prompt"], t["n_gen"], t["n_depth"]) for t in r.json],
+                         2 * [(8, 0, 0), (0, 3, 0), (8, 0, 5), (0, 3, 5)])
+        self.assertTrue(all(t["tflop_per_second"] > 0 for t in r.json))
+        self.assertEqual([t["gb_per_second"] > 0 for t in r.json], 4 * [False, True])
+        r = self.quern("bench", self.model, "-p", "8", "-n", "3", "-d", "5", "-r", "2", "-o", "csv")
+        header, *rows = [line.split(",") for line in r.text.splitlines()]
+        self.assertEqual(len(rows), 2)
+        for row in rows:
+            self.assertEqual(len(row), len(header))
+        self.assertEqual(rows[1][header.index("n_gen")], "3")
+        self.assertIn("tg3 @ d5", self.quern("bench", self.model, "-p", "0", "-n", "3", "-d", "5", "-r", "1").text)
         r = self.quern("bench", self.model, "-p", "8", "-n", "0", "-r", "1")
         self.assertIn("pp8", r.text)
         self.assertNotIn("tg", r.text)
