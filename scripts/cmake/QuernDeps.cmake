@@ -36,7 +36,6 @@ if(QUERN_STATIC_DEPS)
 endif()
 
 if(QUERN_TESTS)
-  quern_dep(quern_cjson libcjson-dev cjson/cJSON.h cjson)
   find_path(CMOCKA_INCLUDE cmocka.h)
   find_library(CMOCKA_LIB cmocka)
   if(NOT CMOCKA_INCLUDE OR NOT CMOCKA_LIB)
