@@ -1,5 +1,8 @@
 # Kernels on the host (docs/emulation.md). emu_gen writes the programs of the op cases and of some golden models as C++;
 # they are compiled with the compiler's memory hooks and linked with the emulator.
+if(QUERN_SANITIZE OR QUERN_TSAN)
+  return() # the emulator has checks of its own, with hooks that the sanitizers' run-time libraries would take
+endif()
 include(CheckLanguage)
 check_language(CXX)
 if(NOT CMAKE_CXX_COMPILER)
