@@ -1,0 +1,8 @@
+# The part of tests/gpu/run.sh that is a program; it is built everywhere and run where there is a GPU.
+add_executable(gpu_cases ${CMAKE_CURRENT_SOURCE_DIR}/gpu/gpu_cases.c)
+target_link_libraries(gpu_cases PRIVATE room_engine)
+# The script itself, on a few models and the CPU, so that it is found broken before it stands before a GPU.
+add_test(NAME gpu-script
+         COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/gpu/run.sh ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/gpu-script
+                 --backend cpu --models qwen3,gemma3,llama-mix-Q4_K_M)
+set_tests_properties(gpu-script PROPERTIES LABELS cli TIMEOUT 300 FIXTURES_REQUIRED golden-models)

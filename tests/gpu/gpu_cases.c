@@ -1,0 +1,174 @@
+// What the GPU tests cannot see through the command line: replay of the decode graph against direct launches,
+// and device memory over many tokens and resets.
+//
+//     gpu_cases parity MODEL N_TOKENS      greedy ids and logits with and without the graph; captures are
+//     counted gpu_cases flat MODEL N_TOKENS N_RESETS   device and host memory after N_TOKENS in all
+//
+// Prints one JSON object; exit 1 where a case fails, 2 for a usage error or where there is no GPU.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+enum { PROMPT = 19, COMPARED_LOGITS = 64 };
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "gpu_cases: %s\n", what);
+    return 2;
+}
+
+static int open_session(quern_session **s, const quern_model *m, bool no_graph, quern_error *err)
+{
+    const quern_session_params p = {.backend = QUERN_BACKEND_CUDA, .n_ubatch = 64, .no_graph = no_graph};
+    return quern_session_new(s, m, &p, err);
+}
+
+static void prompt(int32_t *ids, int n_vocab)
+{
+    for (int i = 0; i < PROMPT; i++) {
+        ids[i] = (int32_t)(((unsigned)i * 2654435761u >> 8) % (unsigned)n_vocab);
+    }
+}
+
+static bool never(void *user, int32_t id)
+{
+    (void)user;
+    (void)id;
+    return false;
+}
+
+// Prompt, a few tokens chosen on the host with their logits kept, then n - 64 by the executor's own loop.
+static int decode(quern_session *s, int n, int32_t *ids, float *logits, quern_error *err)
+{
+    int n_vocab = quern_model_n_vocab(s->m), n_done = 0;
+    int32_t first[PROMPT];
+    prompt(first, n_vocab);
+    if (quern_session_truncate(s, 0, err) || quern_session_append(s, first, PROMPT, false, err)) {
+        return -1;
+    }
+    int host = n < COMPARED_LOGITS ? n : COMPARED_LOGITS;
+    for (int i = 0; i < host; i++) {
+        const float *row = quern_session_logits(s, -1);
+        ids[i] = 0;
+        for (int k = 1; k < n_vocab; k++) {
+            ids[i] = row[k] > row[ids[i]] ? k : ids[i];
+        }
+        if (logits) {
+            memcpy(logits + (size_t)i * (size_t)n_vocab, row, sizeof *row * (size_t)n_vocab);
+        }
+        if (i + 1 < host && quern_session_append(s, &ids[i], 1, false, err)) {
+            return -1;
+        }
+    }
+    if (n == host) {
+        return 0;
+    }
+    return s->exec->greedy(s->exec, ids[host - 1], n - host, ids + host, &n_done, never, NULL,
+                           qn_engine_err(err));
+}
+
+static int parity(const quern_model *m, int n, quern_error *err)
+{
+    size_t n_vocab = (size_t)quern_model_n_vocab(m);
+    int32_t *ids[2] = {calloc((size_t)n, 4), calloc((size_t)n, 4)};
+    float *logits[2] = {calloc(n_vocab * COMPARED_LOGITS, 4), calloc(n_vocab * COMPARED_LOGITS, 4)};
+    qn_exec_stats stats[2] = {{0}};
+    int rc = ids[0] && ids[1] && logits[0] && logits[1] ? 0 : -1;
+    for (int k = 0; k < 2 && rc == 0; k++) {
+        quern_session *s = NULL;
+        rc = open_session(&s, m, k == 1, err) || decode(s, n, ids[k], logits[k], err) ? -1 : 0;
+        if (s) {
+            stats[k] = s->exec->stats;
+        }
+        quern_session_free(s);
+    }
+    if (rc) {
+        return fail(err->text);
+    }
+    int differ = -1;
+    for (int i = n - 1; i >= 0; i--) {
+        differ = ids[0][i] != ids[1][i] ? i : differ;
+    }
+    bool same = memcmp(logits[0], logits[1], n_vocab * COMPARED_LOGITS * sizeof(float)) == 0;
+    bool ok = differ < 0 && same && stats[0].captures >= 1 && stats[0].captures <= 5 &&
+              !stats[0].graph_off[0] && stats[1].captures == 0;
+    printf("{\"ok\": %s, \"tokens\": %d, \"first_difference\": %d, \"logits_equal\": %s, \"captures\": %d, "
+           "\"graph_off\": \"%s\"}\n",
+           ok ? "true" : "false", n, differ, same ? "true" : "false", stats[0].captures, stats[0].graph_off);
+    for (int k = 0; k < 2; k++) {
+        free(ids[k]);
+        free(logits[k]);
+    }
+    return ok ? 0 : 1;
+}
+
+static long host_kib(void)
+{
+    long kib = 0;
+    char line[256];
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "VmRSS: %ld", &kib) == 1) {
+            break;
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+    return kib;
+}
+
+static int flat(const quern_model *m, int n, int resets, quern_error *err)
+{
+    quern_session *s = NULL;
+    int per = n / (resets + 1);
+    int32_t *ids = calloc((size_t)per + 1, sizeof *ids);
+    uint64_t before = 0, after = 0;
+    long host_before = 0;
+    if (!ids || open_session(&s, m, false, err) || decode(s, per, ids, NULL, err)) { // warm
+        return fail(err->text);
+    }
+    host_before = host_kib();
+    int rc = qn_cuda_available(0, &before, qn_engine_err(err));
+    for (int i = 0; i <= resets && rc == 0; i++) {
+        rc = decode(s, per, ids, NULL, err);
+    }
+    rc = rc ? rc : qn_cuda_available(0, &after, qn_engine_err(err));
+    if (rc) {
+        return fail(err->text);
+    }
+    long grown_host = host_kib() - host_before;
+    long long grown = (long long)before - (long long)after;
+    int captures = s->exec->stats.captures;
+    bool ok = grown <= 0 && grown_host < 4096 && captures <= 5;
+    printf(
+        "{\"ok\": %s, \"tokens\": %d, \"resets\": %d, \"device_bytes_grown\": %lld, \"host_kib_grown\": %ld, "
+        "\"captures\": %d}\n",
+        ok ? "true" : "false", per * (resets + 1), resets, grown, grown_host, captures);
+    quern_session_free(s);
+    free(ids);
+    return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    quern_error err = {"out of memory"};
+    quern_model *m;
+    bool is_flat = argc == 5 && strcmp(argv[1], "flat") == 0;
+    if (!is_flat && (argc != 4 || strcmp(argv[1], "parity") != 0)) {
+        return fail("usage: gpu_cases parity MODEL N_TOKENS | flat MODEL N_TOKENS N_RESETS");
+    }
+    int n = atoi(argv[3]), resets = is_flat ? atoi(argv[4]) : 0;
+    if (n < 2 * COMPARED_LOGITS || resets < 0 || n / (resets + 1) < 2) {
+        return fail("too few tokens");
+    }
+    const quern_model_params p = {.no_tokenizer = true, .n_ctx = n / (resets + 1) + PROMPT + 1};
+    if (quern_model_load(&m, argv[2], &p, &err)) {
+        return fail(err.text);
+    }
+    int rc = is_flat ? flat(m, n, resets, &err) : parity(m, n, &err);
+    quern_model_free(m);
+    return rc;
+}

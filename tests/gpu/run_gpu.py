@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+"""All that needs a GPU, in one command: goldens in every mode and kernel variant, every step against its reference
+function, the graph against direct launches, memory over many tokens, cold and damaged caches, compute-sanitizer, start-up
+and speed. No network. Prints a table; OUT_DIR gets report.txt, report.json and, where something failed, failures.txt.
+
+Parts (--only GLOB): goldens, variants, check, graph, flat, cold, damaged, memcheck, racecheck, startup, bench.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from gpu_lib import ROOT, Bench, Skip, last_line  # noqa: E402
+
+# Largest NMSE against the exact logits where activations are f32 or f16: 1e-5, or where the model's own noise of an f16
+# cache is of that size, the golden's tolerance for it; prefill rounds activations to f16 as well, four times that.
+XLOGITS = 1e-5
+PREFILL_FACTOR = 4
+UBATCH = "24"  # two chunks of the goldens' 32 tokens, the last one short
+
+
+def compare(b, golden, what, got, tolerance):
+    code, out, err, _ = b.run([b.compare, what, got, str(golden.n_vocab), "%g" % tolerance])
+    m = re.search(r"NMSE\D*([0-9.]+(?:e[-+]?\d+)?)", out + err, re.I)
+    return code, float(m.group(1)) if m else float("nan"), last_line(out + err)
+
+
+def golden_case(b, job):
+    golden, mode, extra = job
+    name = "%s %s %s" % (golden.name, mode, " ".join(extra))
+    got = os.path.join(b.work, re.sub(r"\W+", "-", name) + ".bin")
+    code, _, err, _ = b.run([b.quern, "logits", golden.model, "--tokens", golden.tokens, "-o", got, "--mode", mode,
+                             "--backend", b.backend, "-ub", UBATCH] + extra)
+    if code != 0:
+        b.fail(name, err or "exit status %d" % code)
+        return 0.0
+    worst = 0.0
+    if not golden.ill:
+        code, nmse, line = compare(b, golden, golden.logits, got, golden.tol["logits"])
+        if code != 0:
+            b.fail(name + " (logits)", line)
+    if b.backend == "cuda":
+        allowed = max(XLOGITS, golden.tol["xlogits_f16_kv"] * (PREFILL_FACTOR if mode == "batch" else 1))
+        code, nmse, line = compare(b, golden, golden.xlogits, got, allowed)
+        worst = nmse / allowed
+        if code != 0:
+            b.fail(name + " (exact logits)", line)
+    os.remove(got)
+    return worst
+
+
+def goldens(b):
+    jobs = [(g, mode, []) for g in b.goldens for mode in ("batch", "per-token", "decode")]
+    worst = b.each(lambda j: golden_case(b, j), jobs)
+    return len(jobs), "%d models; worst NMSE %.2g of its tolerance" % (len(b.goldens), max(worst))
+
+
+def variants(b):
+    if b.backend != "cuda":
+        raise Skip("CUDA only")
+    jobs = [(g, mode, ["--variant", v]) for g in b.goldens for v in ("sm75", "sm80") for mode in ("batch", "decode")]
+    worst = b.each(lambda j: golden_case(b, j), jobs)
+    return len(jobs), "sm75, sm80; worst NMSE %.2g of its tolerance" % max(worst)
+
+
+def check_case(b, job):
+    name, command = job
+    code, out, err, _ = b.run([b.quern] + command + ["--check", "--json", "--backend", b.backend], timeout=200)
+    try:
+        steps = json.loads(out)["steps"]
+    except ValueError:
+        b.fail(name, err or "exit status %d" % code)
+        return 0, 0.0
+    if code != 0:
+        b.fail(name, err)
+    return sum(s["n"] for s in steps), max(
+        (s["worst_nmse"] if s["worst_nmse"] is not None else float("inf")) / s["tolerance"]
+        for s in steps if s["tolerance"] > 0)
+
+
+def check(b):
+    jobs = [("%s %s" % (g.name, mode), ["logits", g.model, "--tokens", g.tokens, "--mode", mode, "-ub", UBATCH])
+            for g in b.goldens for mode in ("batch", "decode")]
+    if b.args.text_model:
+        jobs.append((os.path.basename(b.args.text_model),
+                     ["run", b.args.text_model, "-p", "The history of the city began when " * 4, "-n", "6", "-c", "256"]))
+    results = b.each(lambda j: check_case(b, j), jobs)
+    return len(jobs), "%d steps; worst NMSE %.2g of its tolerance" % (sum(r[0] for r in results),
+                                                                     max(r[1] for r in results))
+
+
+def program_case(b, name, command, timeout=150):
+    code, out, err, _ = b.run(command, timeout=timeout)
+    try:
+        result = json.loads(last_line(out))
+    except ValueError:
+        result = {}
+    if code != 0 or not result.get("ok"):
+        b.fail(name, last_line(out) + " " + err)
+    return result
+
+
+def parity_models(b):
+    models = [b.golden(n).model for n in ("gemma3", "qwen3")]
+    return models + [b.args.text_model] if b.args.text_model else models
+
+
+def graph(b):
+    if b.backend != "cuda":
+        raise Skip("CUDA only")
+    results = []
+    for m in parity_models(b):
+        n = 2000 if m == b.args.text_model or not b.args.text_model else 600
+        results.append(program_case(b, os.path.basename(m), [b.cases, "parity", m, str(n)]))
+    results.append(program_case(b, "3000 tokens", [b.cases, "parity", b.golden("qwen3").model, "3000"]))
+    return len(results), "captures %s" % ", ".join("%d in %d tokens" % (r.get("captures", -1), r.get("tokens", -1))
+                                                   for r in results), results
+
+
+def flat(b):
+    if b.backend != "cuda":
+        raise Skip("CUDA only")
+    model = b.args.text_model or b.golden("qwen3").model
+    r = program_case(b, "flat", [b.cases, "flat", model, "10000", "20"])
+    return 1, "%s bytes more on the device, %s KiB on the host, after %s tokens and %s resets" % (
+        r.get("device_bytes_grown"), r.get("host_kib_grown"), r.get("tokens"), r.get("resets")), r
+
+
+def logits_with_cache(b, golden, cache, got, **kw):
+    return [b.quern, "logits", golden.model, "--tokens", golden.tokens, "-o", got, "--backend", b.backend, "-ub", UBATCH,
+            "--cache", cache]
+
+
+def entries(cache):
+    return sorted(os.listdir(cache)) if os.path.isdir(cache) else []
+
+
+def cold(b):
+    """Eight processes that find an empty cache at the same time, then one that is killed while it compiles."""
+    if b.backend != "cuda":
+        raise Skip("CUDA only")
+    golden, cache = b.golden("llama-mix-Q4_K_M"), os.path.join(b.work, "cold")
+    got = [os.path.join(b.work, "cold-%d.bin" % i) for i in range(8)]
+    running = [subprocess.Popen(logits_with_cache(b, golden, cache, g), env=b.env, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True) for g in got]
+    for i, p in enumerate(running):
+        _, err = p.communicate(timeout=120)
+        if p.returncode != 0:
+            b.fail("cold process %d" % i, err)
+    with open(got[0], "rb") as f:
+        first = f.read()
+    for g in got[1:]:
+        with open(g, "rb") as f:
+            if f.read() != first:
+                b.fail("cold", "%s differs from the first process's logits" % g)
+    hidden = [e for e in entries(cache) if e.startswith(".")]
+    if hidden:
+        b.fail("cold", "left behind: %s" % hidden)
+    verify(b, cache)
+    killed = os.path.join(b.work, "killed")
+    p = subprocess.Popen(logits_with_cache(b, golden, killed, got[0]), env=b.env, stdout=subprocess.DEVNULL,
+                         stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not entries(killed) and p.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    p.send_signal(signal.SIGKILL)
+    p.wait()
+    same_logits(b, "after a kill", golden, killed, first)
+    verify(b, killed)
+    return 10, "%d entries" % len(entries(cache))
+
+
+def verify(b, cache):
+    code, out, err, _ = b.run([b.quern, "cache", "verify", "--cache", cache])
+    if code != 0:
+        b.fail("cache verify", out + err)
+
+
+def same_logits(b, name, golden, cache, want, words=""):
+    got = os.path.join(b.work, "again.bin")
+    code, _, err, _ = b.run(logits_with_cache(b, golden, cache, got))
+    if code != 0:
+        b.fail(name, err)
+        return
+    with open(got, "rb") as f:
+        if f.read() != want:
+            b.fail(name, "other logits than before")
+    if words not in err:
+        b.fail(name, "no '%s' in: %s" % (words, err))
+
+
+def damaged(b):
+    """Entries that are truncated, flipped or gone, and caches that cannot be written."""
+    if b.backend != "cuda":
+        raise Skip("CUDA only")
+    golden, cache = b.golden("llama-mix-Q4_K_M"), os.path.join(b.work, "damaged")
+    got = os.path.join(b.work, "damaged.bin")
+    code, _, err, _ = b.run(logits_with_cache(b, golden, cache, got))
+    if code != 0:
+        b.fail("damaged", err)
+        return 1, ""
+    with open(got, "rb") as f:
+        want = f.read()
+
+    def files(name):
+        return [os.path.join(cache, e, name) for e in entries(cache) if os.path.isfile(os.path.join(cache, e, name))]
+
+    def truncate(path):
+        os.truncate(path, os.path.getsize(path) // 2)
+
+    def flip(path):
+        with open(path, "r+b") as f:
+            f.seek(os.path.getsize(path) // 2)
+            byte = f.read(1)
+            f.seek(-1, 1)
+            f.write(bytes([byte[0] ^ 0x55]))
+
+    cases = [(truncate, "kernel.cubin"), (flip, "kernel.cubin"), (truncate, "meta"), (os.remove, "meta"), (flip, "kernel.cu")]
+    for i, (harm, name) in enumerate(cases):
+        paths = files(name)
+        if paths:
+            harm(paths[i % len(paths)])
+        same_logits(b, "%s of %s" % (harm.__name__, name), golden, cache, want)
+        verify(b, cache)
+    plain = os.path.join(b.work, "file")
+    open(plain, "w").close()
+    for where in (plain, "/proc/quern", "none"):
+        same_logits(b, "cache at %s" % where, golden, where, want)
+    return len(cases) + 3, ""
+
+
+def sanitizer(b, tool, jobs):
+    if b.backend != "cuda":
+        raise Skip("CUDA only")
+    program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not os.path.isfile(program):
+        raise Skip("no compute-sanitizer")
+    golden = b.goldens[0]
+    probe = b.run([program, "--tool", tool, "--error-exitcode", "99", b.quern, "logits", golden.model, "--tokens",
+                   golden.tokens, "-o", os.devnull, "--backend", "cuda", "-ub", "24"], timeout=100)
+    if re.search(r"not supported|Unable to|failed to initialize|LibraryNotLoaded", probe[1] + probe[2], re.I):
+        raise Skip(re.search(r".*(?:not supported|Unable to|failed to init|NotLoaded).*", probe[1] + probe[2], re.I).group(0))
+
+    def one(job):
+        name, mode = job
+        g = b.golden(name)
+        code, out, err, _ = b.run([program, "--tool", tool, "--error-exitcode", "99", b.quern, "logits", g.model, "--tokens",
+                                   g.tokens, "-o", os.devnull, "--mode", mode, "--backend", "cuda", "-ub", UBATCH],
+                                  timeout=100)
+        if code != 0:
+            b.fail("%s %s %s" % (tool, name, mode), out + err)
+    b.each(one, jobs, workers=4)
+    return len(jobs) + 1, ""
+
+
+def memcheck(b):
+    return sanitizer(b, "memcheck", [(n, m) for n in ("gemma3", "qwen3", "llama-mix-Q4_K_M") for m in ("batch", "decode")])
+
+
+def racecheck(b):
+    return sanitizer(b, "racecheck", [(n, m) for n in ("qwen3", "llama-mix-Q4_K_M") for m in ("batch", "decode")])
+
+
+def startup_case(b, model, cache):
+    code, out, err, wall = b.run([b.quern, "bench", model, "-p", "16", "-n", "1", "-r", "1", "--no-warmup", "-o", "json",
+                                  "--backend", b.backend, "--cache", cache, "-c", "4096", "-ub", "512"], timeout=200)
+    if code != 0:
+        b.fail("startup " + os.path.basename(model), err)
+        return None
+    t = json.loads(out)
+    s = dict(t[0].get("startup") or {}, wall_seconds=round(wall, 3), prefill_ms=round(t[0]["avg_ns"] / 1e6, 2),
+             model=os.path.basename(model))
+    return s
+
+
+def startup(b):
+    """From the start of the process to its end after a prompt and a token: with an empty cache, then with a full one."""
+    models = b.args.model or [b.golden("qwen3").model]
+    notes, details = [], []
+    for m in models:
+        cache = os.path.join(b.work, "startup")
+        shutil.rmtree(cache, ignore_errors=True)
+        with open(m, "rb") as f:  # into the page cache
+            while f.read(1 << 24):
+                pass
+        for state in ("cold", "warm", "warm"):
+            s = startup_case(b, m, cache)
+            if s:
+                s["state"] = state
+                details.append(s)
+        if len(details) >= 2 and details[-1].get("kernels"):
+            c, w = details[-3] if len(details) >= 3 else details[0], details[-1]
+            notes.append("%s: %.2f s warm (driver %.0f ms, weights %.0f ms at %.1f GB/s, %d kernels %.0f ms, cold %.0f ms)" % (
+                w["model"], w["wall_seconds"], 1e3 * w["driver_seconds"], 1e3 * w["upload_seconds"],
+                w["upload_gb_per_second"], w["kernels"], 1e3 * w["kernels_seconds"], 1e3 * c["kernels_seconds"]))
+    return len(details), "; ".join(notes), details
+
+
+def bench(b):
+    models = b.args.model or [b.golden("qwen3").model]
+    rows = []
+    for m in models:
+        sizes = ["-p", "512,2048", "-n", "128", "-d", "0,4096"] if b.args.model else ["-p", "64", "-n", "32", "-d", "0"]
+        code, out, err, _ = b.run([b.quern, "bench", m, "-r", "3", "-o", "json", "--backend", b.backend] + sizes, timeout=250)
+        if code != 0:
+            b.fail("bench " + os.path.basename(m), err)
+            continue
+        rows += json.loads(out)
+    note = "; ".join("%s%d@%d %.1f t/s (%.4g %s)" % ("tg" if r["n_gen"] else "pp", r["n_gen"] or r["n_prompt"], r["n_depth"],
+                                                    r["avg_ts"], r["gb_per_second"] or r["tflop_per_second"],
+                                                    "GB/s" if r["n_gen"] else "TFLOP/s") for r in rows)
+    return len(rows), note, rows
+
+
+def machine(b):
+    card = driver = "none"
+    try:
+        line = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=30).stdout
+        card, driver = [w.strip() for w in line.strip().splitlines()[0].split(",")]
+    except (OSError, IndexError, ValueError, subprocess.TimeoutExpired):
+        pass
+    commit = b.args.commit or os.environ.get("QUERN_COMMIT")
+    marker = os.path.join(b.args.build_dir, "commit")
+    if not commit and os.path.isfile(marker):
+        with open(marker, encoding="utf-8") as f:
+            commit = f.read().strip()
+    if not commit:
+        try:
+            commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE,
+                                    stderr=subprocess.DEVNULL, text=True).stdout.strip()
+        except OSError:
+            pass
+    return {"card": card, "driver": driver, "commit": commit or "unknown", "backend": b.backend,
+            "date": time.strftime("%Y-%m-%d %H:%M:%S"), "cpus": os.cpu_count()}
+
+
+def arguments():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("build_dir", help="folder with quern, and compare_logits and gpu_cases there or in tests/")
+    a.add_argument("out_dir")
+    a.add_argument("--only", default="*", metavar="GLOB", help="parts to run")
+    a.add_argument("--models", help="names of golden models, separated by commas; default: all")
+    a.add_argument("--text-model", metavar="FILE", help="a real model for check, graph and flat; default: SmolLM2 in models/")
+    a.add_argument("--model", action="append", metavar="FILE", help="a model for startup and bench; may be repeated")
+    a.add_argument("--make", action="append", default=[], metavar="SHAPE",
+                   help="first make a file of this shape with scripts/make_synthetic_gguf.py (numpy) and take it as --model")
+    a.add_argument("--commit", help="shown in the table; default: QUERN_COMMIT, BUILD_DIR/commit, git")
+    a.add_argument("--backend", default="cuda", choices=["cuda", "cpu"], help="cpu tries the script without a GPU")
+    a.add_argument("--work", metavar="DIR", help="folder for what is made on the way, kept; default: a temporary one")
+    return a.parse_args()
+
+
+def main():
+    args = arguments()
+    b = Bench(args)
+    default = os.path.join(ROOT, "models", "SmolLM2-135M-Instruct.Q4_1.gguf")
+    args.text_model = args.text_model or (default if os.path.isfile(default) else None)
+    for shape in args.make:
+        path = os.path.join(b.work, shape + ".gguf")
+        if not os.path.isfile(path):
+            subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "make_synthetic_gguf.py"), shape, path], check=True)
+        args.model = (args.model or []) + [path]
+    about = machine(b)
+    head = "%(card)s, driver %(driver)s, commit %(commit)s, backend %(backend)s, %(date)s" % about
+    print(head, flush=True)
+    start = time.monotonic()
+    for name, fn in (("goldens", goldens), ("variants", variants), ("check", check), ("graph", graph), ("flat", flat),
+                     ("cold", cold), ("damaged", damaged), ("memcheck", memcheck), ("racecheck", racecheck),
+                     ("startup", startup), ("bench", bench)):
+        b.part(name, fn)
+    about["seconds"] = round(time.monotonic() - start, 1)
+    return report(b, about, head)
+
+
+def report(b, about, head):
+    if not b.rows:
+        print("run_gpu: no part matches '%s'" % b.args.only)
+        return 2
+    lines = [head, "", "| part | cases | failed | s | status | note |", "|---|---|---|---|---|---|"]
+    lines += ["| %s | %d | %d | %.1f | %s | %s |" % (r["part"], r["cases"], r["failed"], r["seconds"], r["status"], r["note"])
+              for r in b.rows]
+    failed = sum(r["failed"] for r in b.rows)
+    lines.append("\n%d failed, %.0f s" % (failed, about["seconds"]))
+    with open(os.path.join(b.out, "report.txt"), "w", encoding="utf-8") as f:
+        f.write("\n".join(lines) + "\n")
+    with open(os.path.join(b.out, "report.json"), "w", encoding="utf-8") as f:
+        json.dump(dict(about, parts=b.rows, failures=b.failures), f, indent=1)
+    if b.failures:
+        with open(os.path.join(b.out, "failures.txt"), "w", encoding="utf-8") as f:
+            for x in b.failures:
+                f.write("== %s\n%s\n" % (x["case"], x["why"]))
+    print(lines[-1].strip())
+    b.clean()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
