@@ -32,6 +32,7 @@ need_build_tools() {
     has_header yaml.h || need libyaml-dev
     has_header pcre2.h || need libpcre2-dev
     has_header xxhash.h || need libxxhash-dev
+    has_header jansson.h || need libjansson-dev
 }
 
 # What fetching a model takes.

@@ -22,8 +22,8 @@ void qn_bench_statistics(const qn_bench_test *t, bool per_second, double *mean, 
 void qn_bench_table(const quern_session *s, const qn_bench_test *tests, size_t n, bool header);
 void qn_bench_csv(const quern_session *s, const char *path, const qn_bench_test *tests, size_t n,
                   bool header);
-/* Objects into an open array. */
-void qn_bench_json(qn_json_out *o, const quern_session *s, const char *path, const qn_bench_test *tests,
-                   size_t n);
+/* Appends an object for each to the array; -1: out of memory. */
+int qn_bench_json(json_t *array, const quern_session *s, const char *path, const qn_bench_test *tests,
+                  size_t n);
 
 #endif

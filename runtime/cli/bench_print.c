@@ -116,52 +116,51 @@ void qn_bench_csv(const quern_session *s, const char *path, const qn_bench_test 
     }
 }
 
-static void json_test(qn_json_out *o, const quern_session *s, const char *path, const qn_bench_test *t)
+static json_t *json_test(const quern_session *s, const char *path, const qn_bench_test *t)
 {
     qn_model_facts f;
     double mean, sd, gb, tflop;
+    json_t *o = json_object(), *ns = json_array(), *ts = json_array();
+    int bad = 0;
     qn_model_facts_get(s->m->model->gguf, &f);
-    qn_json_open(o, '{');
-    qn_json_add_str(o, "build_version", quern_version());
-    qn_json_add_str(o, "model_filename", path);
-    qn_json_add_str(o, "model_type", s->m->model->arch);
-    qn_json_add_str(o, "model_quant", f.main_type);
-    qn_json_add_uint(o, "model_size", f.tensor_bytes);
-    qn_json_add_uint(o, "model_n_params", f.n_params);
-    qn_json_add_str(o, "backends", s->exec->name);
-    qn_json_add_bool(o, "exact", s->exec->opts.exact);
-    qn_json_add_int(o, "n_threads", s->exec->opts.n_threads);
-    qn_json_add_int(o, "n_ubatch", s->exec->opts.n_ubatch);
-    qn_json_add_int(o, "n_prompt", t->gen ? 0 : t->n);
-    qn_json_add_int(o, "n_gen", t->gen ? t->n : 0);
-    qn_json_add_int(o, "n_depth", t->depth);
+    bad |= qn_json_set(o, "build_version", qn_json_str(quern_version()));
+    bad |= qn_json_set(o, "model_filename", qn_json_str(path));
+    bad |= qn_json_set(o, "model_type", qn_json_str(s->m->model->arch));
+    bad |= qn_json_set(o, "model_quant", qn_json_str(f.main_type));
+    bad |= qn_json_set(o, "model_size", json_integer((json_int_t)f.tensor_bytes));
+    bad |= qn_json_set(o, "model_n_params", json_integer((json_int_t)f.n_params));
+    bad |= qn_json_set(o, "backends", qn_json_str(s->exec->name));
+    bad |= qn_json_set(o, "exact", json_boolean(s->exec->opts.exact));
+    bad |= qn_json_set(o, "n_threads", json_integer(s->exec->opts.n_threads));
+    bad |= qn_json_set(o, "n_ubatch", json_integer(s->exec->opts.n_ubatch));
+    bad |= qn_json_set(o, "n_prompt", json_integer(t->gen ? 0 : t->n));
+    bad |= qn_json_set(o, "n_gen", json_integer(t->gen ? t->n : 0));
+    bad |= qn_json_set(o, "n_depth", json_integer(t->depth));
     qn_bench_statistics(t, false, &mean, &sd);
-    qn_json_add_double(o, "avg_ns", round(1e9 * mean));
-    qn_json_add_double(o, "stddev_ns", round(1e9 * sd));
+    bad |= qn_json_set(o, "avg_ns", json_integer(llround(1e9 * mean)));
+    bad |= qn_json_set(o, "stddev_ns", json_integer(llround(1e9 * sd)));
     qn_bench_statistics(t, true, &mean, &sd);
-    qn_json_add_double(o, "avg_ts", mean);
-    qn_json_add_double(o, "stddev_ts", sd);
+    bad |= qn_json_set(o, "avg_ts", qn_json_real(mean));
+    bad |= qn_json_set(o, "stddev_ts", qn_json_real(sd));
     rates(s, t, &gb, &tflop);
-    qn_json_add_double(o, "gb_per_second", gb);
-    qn_json_add_double(o, "tflop_per_second", tflop);
-    qn_json_add_open(o, "samples_ns", '[');
+    bad |= qn_json_set(o, "gb_per_second", qn_json_real(gb));
+    bad |= qn_json_set(o, "tflop_per_second", qn_json_real(tflop));
     for (int r = 0; r < t->repeats; r++) {
-        qn_json_double(o, round(1e9 * t->seconds[r]));
+        bad |= json_array_append_new(ns, json_integer(llround(1e9 * t->seconds[r])));
+        bad |= json_array_append_new(ts, qn_json_real(t->n / t->seconds[r]));
     }
-    qn_json_close(o, ']');
-    qn_json_add_open(o, "samples_ts", '[');
-    for (int r = 0; r < t->repeats; r++) {
-        qn_json_double(o, t->n / t->seconds[r]);
-    }
-    qn_json_close(o, ']');
-    qn_startup_json(o, &s->exec->stats);
-    qn_json_close(o, '}');
+    bad |= qn_json_set(o, "samples_ns", ns);
+    bad |= qn_json_set(o, "samples_ts", ts);
+    bad |= qn_startup_json(o, &s->exec->stats);
+    return qn_json_whole(o, bad);
 }
 
-void qn_bench_json(qn_json_out *o, const quern_session *s, const char *path, const qn_bench_test *tests,
-                   size_t n)
+int qn_bench_json(json_t *array, const quern_session *s, const char *path, const qn_bench_test *tests,
+                  size_t n)
 {
+    int bad = 0;
     for (size_t i = 0; i < n; i++) {
-        json_test(o, s, path, &tests[i]);
+        bad |= json_array_append_new(array, json_test(s, path, &tests[i]));
     }
+    return bad;
 }

@@ -46,29 +46,31 @@ int qn_checker_tokens(qn_checker *c, const int32_t *ids, size_t n, int chunk, qn
     return 0;
 }
 
-static void print_json(const qn_check_row *rows, int n, const char *failure)
+static json_t *row_json(const qn_check_row *r)
 {
-    qn_json_out o = {.indented = true};
-    qn_json_open(&o, '{');
-    qn_json_add_bool(&o, "passed", failure == NULL);
-    qn_json_add_open(&o, "steps", '[');
+    json_t *o = json_object();
+    int bad = 0;
+    bad |= qn_json_set(o, "op", qn_json_str(r->op->name));
+    bad |= qn_json_set(o, "phase", qn_json_str(r->phase == QN_PHASE_DECODE ? "decode" : "prefill"));
+    bad |= qn_json_set(o, "arithmetic", qn_json_str(qn_names_arith[r->arith]));
+    bad |= qn_json_set(o, "kv", json_boolean(r->kv));
+    bad |= qn_json_set(o, "n", json_integer(r->n));
+    bad |= qn_json_set(o, "n_failed", json_integer(r->n_failed));
+    bad |= qn_json_set(o, "worst_nmse", qn_json_real(r->worst));
+    bad |= qn_json_set(o, "tolerance", qn_json_real(r->tolerance));
+    bad |= qn_json_set(o, "worst_step", qn_json_str(r->worst_step));
+    return qn_json_whole(o, bad);
+}
+
+static int print_json(const qn_check_row *rows, int n, const char *failure)
+{
+    json_t *o = json_object(), *steps = json_array();
+    int bad = qn_json_set(o, "passed", json_boolean(failure == NULL));
     for (int i = 0; i < n; i++) {
-        const qn_check_row *r = &rows[i];
-        qn_json_open(&o, '{');
-        qn_json_add_str(&o, "op", r->op->name);
-        qn_json_add_str(&o, "phase", r->phase == QN_PHASE_DECODE ? "decode" : "prefill");
-        qn_json_add_str(&o, "arithmetic", qn_names_arith[r->arith]);
-        qn_json_add_bool(&o, "kv", r->kv);
-        qn_json_add_int(&o, "n", r->n);
-        qn_json_add_int(&o, "n_failed", r->n_failed);
-        qn_json_add_double(&o, "worst_nmse", r->worst);
-        qn_json_add_double(&o, "tolerance", r->tolerance);
-        qn_json_add_str(&o, "worst_step", r->worst_step);
-        qn_json_close(&o, '}');
+        bad |= json_array_append_new(steps, row_json(&rows[i]));
     }
-    qn_json_close(&o, ']');
-    qn_json_close(&o, '}');
-    qn_json_print(&o);
+    bad |= qn_json_set(o, "steps", steps);
+    return qn_json_print(qn_json_whole(o, bad), JSON_INDENT(2));
 }
 
 int qn_checker_report(const qn_checker *c, bool json)
@@ -77,8 +79,8 @@ int qn_checker_report(const qn_checker *c, bool json)
     const qn_check_row *rows = qn_check_rows(c->check, &n);
     const char *failure = qn_check_failure(c->check);
     if (json) {
-        print_json(rows, n, failure);
-        return failure ? qn_cli_error("--check: %s", failure) : QN_EXIT_OK;
+        int rc = print_json(rows, n, failure);
+        return failure ? qn_cli_error("--check: %s", failure) : rc;
     }
     printf("%-13s %-8s %-7s %6s %6s %10s %10s  %s\n", "op", "phase", "arith", "steps", "failed", "worst",
            "tolerance", "step");

@@ -141,7 +141,7 @@ static size_t list_tests(const bench_args *a, qn_bench_test *tests, double *seco
 }
 
 static int measure(const bench_args *a, const qn_bench_test *tests, size_t n, int longest, bool first,
-                   qn_json_out *json)
+                   json_t *json)
 {
     qn_loaded l;
     if (qn_cli_load(&l, &a->model, QN_LOAD_SESSION) != 0) {
@@ -158,7 +158,9 @@ static int measure(const bench_args *a, const qn_bench_test *tests, size_t n, in
         rc = run_test(a, l.session, &tests[i], ids) == 0 ? QN_EXIT_OK : QN_EXIT_ERROR;
     }
     if (rc == QN_EXIT_OK && a->output == OUT_JSON) {
-        qn_bench_json(json, l.session, a->model.path, tests, n);
+        if (qn_bench_json(json, l.session, a->model.path, tests, n) != 0) {
+            rc = qn_cli_error("out of memory for JSON output");
+        }
     } else if (rc == QN_EXIT_OK) {
         if (a->output == OUT_CSV) {
             qn_bench_csv(l.session, a->model.path, tests, n, first);
@@ -176,21 +178,19 @@ static int measure_all(bench_args *a, const char *const *models, qn_bench_test *
 {
     int longest, rc = QN_EXIT_OK;
     size_t n = list_tests(a, tests, seconds, &longest);
-    qn_json_out json = {.indented = true};
     if (n == 0) {
         return qn_cli_usage_error("bench", "nothing to measure: -p and -n are 0");
     }
     a->model.n_ctx = a->model.n_ctx > longest ? a->model.n_ctx : longest;
-    qn_json_open(&json, '[');
+    json_t *json = json_array();
     for (size_t i = 0; rc == QN_EXIT_OK && models[i] != NULL; i++) {
         a->model.path = models[i];
-        rc = measure(a, tests, n, longest, i == 0, &json);
+        rc = measure(a, tests, n, longest, i == 0, json);
     }
-    qn_json_close(&json, ']');
     if (rc == QN_EXIT_OK && a->output == OUT_JSON) {
-        return qn_json_print(&json);
+        return qn_json_print(json, JSON_INDENT(2));
     }
-    qn_json_free(&json);
+    json_decref(json);
     return rc;
 }
 

@@ -83,18 +83,17 @@ static int print_result(const ppl_args *a, const ppl_sums *s, size_t n_chunks, i
                perplexity_error(s), s->n, n_chunks, n);
         return QN_EXIT_OK;
     }
-    qn_json_out o = {0};
-    qn_json_open(&o, '{');
-    qn_json_add_str(&o, "model", a->model.path);
-    qn_json_add_double(&o, "perplexity", perplexity(s));
-    qn_json_add_double(&o, "error", perplexity_error(s));
-    qn_json_add_double(&o, "mean_nll", s->nll / (double)s->n);
-    qn_json_add_uint(&o, "n_scored", s->n);
-    qn_json_add_uint(&o, "n_chunks", n_chunks);
-    qn_json_add_int(&o, "n_ctx", n);
-    qn_json_add_bool(&o, "exact", a->model.exact);
-    qn_json_close(&o, '}');
-    return qn_json_print(&o);
+    json_t *o = json_object();
+    int bad = 0;
+    bad |= qn_json_set(o, "model", qn_json_str(a->model.path));
+    bad |= qn_json_set(o, "perplexity", qn_json_real(perplexity(s)));
+    bad |= qn_json_set(o, "error", qn_json_real(perplexity_error(s)));
+    bad |= qn_json_set(o, "mean_nll", qn_json_real(s->nll / (double)s->n));
+    bad |= qn_json_set(o, "n_scored", json_integer((json_int_t)s->n));
+    bad |= qn_json_set(o, "n_chunks", json_integer((json_int_t)n_chunks));
+    bad |= qn_json_set(o, "n_ctx", json_integer(n));
+    bad |= qn_json_set(o, "exact", json_boolean(a->model.exact));
+    return qn_json_print(qn_json_whole(o, bad), JSON_COMPACT);
 }
 
 static int score(const ppl_args *a, qn_loaded *l, int32_t *ids, size_t n_ids)

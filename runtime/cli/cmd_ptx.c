@@ -109,61 +109,55 @@ static void print_list(const qn_cuda_programs *p)
     }
 }
 
-static void json_known(qn_json_out *o, const char *key, int v)
+static json_t *json_known(int v)
 {
-    qn_json_key(o, key);
-    if (v < 0) {
-        qn_json_null(o);
-    } else {
-        qn_json_int(o, v);
-    }
+    return v < 0 ? json_null() : json_integer(v);
 }
 
-static void json_program(qn_json_out *o, const qn_cuda_programs *p, int i)
+static json_t *json_program(const qn_cuda_programs *p, int i)
 {
     const qn_kernel *k = p->kernels[i];
     const qn_cuda_program *g = &p->low.programs[i];
     const qn_kernel_entry *n = qn_kernel_find(k, g->source.symbol);
     char line[256];
-    qn_json_open(o, '{');
-    qn_json_add_str(o, "symbol", g->source.symbol);
-    qn_json_add_str(o, "template", g->name);
-    qn_json_add_str(o, "entry", k->name);
-    qn_json_add_str(o, "arch", k->arch);
-    qn_json_add_bool(o, "cached", k->cached);
-    qn_json_add_double(o, "compile_seconds", k->seconds);
+    json_t *o = json_object(), *constants = json_array();
+    int bad = 0;
+    bad |= qn_json_set(o, "symbol", qn_json_str(g->source.symbol));
+    bad |= qn_json_set(o, "template", qn_json_str(g->name));
+    bad |= qn_json_set(o, "entry", qn_json_str(k->name));
+    bad |= qn_json_set(o, "arch", qn_json_str(k->arch));
+    bad |= qn_json_set(o, "cached", json_boolean(k->cached));
+    bad |= qn_json_set(o, "compile_seconds", qn_json_real(k->seconds));
     if (n != NULL) {
-        json_known(o, "threads", n->threads);
-        json_known(o, "registers", n->regs);
-        json_known(o, "shared_static", n->smem_static);
-        qn_json_add_uint(o, "shared_dynamic", qn_cuda_dynamic_shared(&p->low, i));
-        json_known(o, "spill_stores", n->spill_stores);
-        json_known(o, "spill_loads", n->spill_loads);
-        json_known(o, "stack", n->stack);
+        bad |= qn_json_set(o, "threads", json_known(n->threads));
+        bad |= qn_json_set(o, "registers", json_known(n->regs));
+        bad |= qn_json_set(o, "shared_static", json_known(n->smem_static));
+        bad |= qn_json_set(o, "shared_dynamic", json_integer(qn_cuda_dynamic_shared(&p->low, i)));
+        bad |= qn_json_set(o, "spill_stores", json_known(n->spill_stores));
+        bad |= qn_json_set(o, "spill_loads", json_known(n->spill_loads));
+        bad |= qn_json_set(o, "stack", json_known(n->stack));
     }
-    qn_json_add_uint(o, "cubin_bytes", k->cubin.size);
-    qn_json_add_uint(o, "ptx_bytes", k->ptx.size);
-    qn_json_add_int(o, "uses", g->n_use);
-    qn_json_add_str(o, "first_step", g->first ? g->first->name : "argmax");
-    qn_json_add_open(o, "constants", '[');
+    bad |= qn_json_set(o, "cubin_bytes", json_integer((json_int_t)k->cubin.size));
+    bad |= qn_json_set(o, "ptx_bytes", json_integer((json_int_t)k->ptx.size));
+    bad |= qn_json_set(o, "uses", json_integer(g->n_use));
+    bad |= qn_json_set(o, "first_step", qn_json_str(g->first ? g->first->name : "argmax"));
     for (const char *text = g->source.text; next_constant(&text, line);) {
-        qn_json_string(o, line, strlen(line));
+        bad |= json_array_append_new(constants, qn_json_str(line));
     }
-    qn_json_close(o, ']');
-    qn_json_close(o, '}');
+    bad |= qn_json_set(o, "constants", constants);
+    return qn_json_whole(o, bad);
 }
 
 static int print_json(const qn_cuda_programs *p)
 {
-    qn_json_out o = {.indented = true};
-    qn_json_open(&o, '[');
+    json_t *all = json_array();
+    int bad = 0;
     for (int i = 0; i < p->low.n_program; i++) {
         if (p->kernels[i] != NULL) {
-            json_program(&o, p, i);
+            bad |= json_array_append_new(all, json_program(p, i));
         }
     }
-    qn_json_close(&o, ']');
-    return qn_json_print(&o);
+    return qn_json_print(qn_json_whole(all, bad), JSON_INDENT(2));
 }
 
 static int write_blob(const char *dir, const char *name, int what, const qn_blob *b)

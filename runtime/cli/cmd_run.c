@@ -182,32 +182,33 @@ static void report(const qn_loaded *l, const quern_generate_result *r, const run
 static int print_json(const run_args *a, const qn_loaded *l, const int32_t *ids,
                       const quern_generate_result *r, const run_times *t)
 {
-    qn_json_out o = {0};
-    qn_json_open(&o, '{');
+    char seed[24]; /* a string: readers of JSON need not hold numbers of 64 bits */
+    json_t *o = json_object();
+    int bad = 0;
     size_t n_decoded = r->n_generated > 0 ? r->n_generated - 1 : 0;
-    qn_json_add_str(&o, "version", quern_version());
-    qn_json_add_str(&o, "model", a->model.path);
-    qn_json_add_str(&o, "architecture", l->model->model->arch);
-    qn_json_add_str(&o, "backend", quern_session_backend(l->session));
-    qn_json_add_bool(&o, "exact", a->model.exact);
-    qn_json_add_int(&o, "n_ctx", quern_session_n_ctx(l->session));
-    qn_json_add_text(&o, "text", r->text, r->text_len);
-    qn_json_add_str(&o, "stop", stop_name(r->stop));
-    qn_json_add_i32s(&o, "prompt_ids", ids, t->n_prompt);
-    qn_json_add_i32s(&o, "ids", r->tokens, r->n_generated);
-    qn_json_add_uint(&o, "n_prompt", t->n_prompt);
-    qn_json_add_uint(&o, "n_generated", r->n_generated);
-    qn_json_add_uint(&o, "seed", a->sampling.seed);
-    qn_json_add_double(&o, "load_seconds", t->load);
-    qn_json_add_double(&o, "first_token_seconds", t->first);
-    qn_startup_json(&o, &l->session->exec->stats);
-    qn_json_add_double(&o, "prompt_seconds", t->prompt);
-    qn_json_add_double(&o, "decode_seconds", t->decode);
-    qn_json_add_double(&o, "prompt_tokens_per_second", rate((double)t->n_prompt, t->prompt));
-    qn_json_add_double(&o, "decode_tokens_per_second", rate((double)n_decoded, t->decode));
-    qn_json_add_uint(&o, "peak_memory_bytes", qn_peak_memory());
-    qn_json_close(&o, '}');
-    return qn_json_print(&o);
+    bad |= qn_json_set(o, "version", qn_json_str(quern_version()));
+    bad |= qn_json_set(o, "model", qn_json_str(a->model.path));
+    bad |= qn_json_set(o, "architecture", qn_json_str(l->model->model->arch));
+    bad |= qn_json_set(o, "backend", qn_json_str(quern_session_backend(l->session)));
+    bad |= qn_json_set(o, "exact", json_boolean(a->model.exact));
+    bad |= qn_json_set(o, "n_ctx", json_integer(quern_session_n_ctx(l->session)));
+    bad |= qn_json_set(o, "text", qn_json_text(r->text, r->text_len));
+    bad |= qn_json_set(o, "stop", qn_json_str(stop_name(r->stop)));
+    bad |= qn_json_set(o, "prompt_ids", qn_json_i32s(ids, t->n_prompt));
+    bad |= qn_json_set(o, "ids", qn_json_i32s(r->tokens, r->n_generated));
+    bad |= qn_json_set(o, "n_prompt", json_integer((json_int_t)t->n_prompt));
+    bad |= qn_json_set(o, "n_generated", json_integer((json_int_t)r->n_generated));
+    snprintf(seed, sizeof seed, "%" PRIu64, a->sampling.seed);
+    bad |= qn_json_set(o, "seed", qn_json_str(seed));
+    bad |= qn_json_set(o, "load_seconds", qn_json_real(t->load));
+    bad |= qn_json_set(o, "first_token_seconds", qn_json_real(t->first));
+    bad |= qn_startup_json(o, &l->session->exec->stats);
+    bad |= qn_json_set(o, "prompt_seconds", qn_json_real(t->prompt));
+    bad |= qn_json_set(o, "decode_seconds", qn_json_real(t->decode));
+    bad |= qn_json_set(o, "prompt_tokens_per_second", qn_json_real(rate((double)t->n_prompt, t->prompt)));
+    bad |= qn_json_set(o, "decode_tokens_per_second", qn_json_real(rate((double)n_decoded, t->decode)));
+    bad |= qn_json_set(o, "peak_memory_bytes", json_integer((json_int_t)qn_peak_memory()));
+    return qn_json_print(qn_json_whole(o, bad), JSON_COMPACT);
 }
 
 static int unescape_stops(run_args *a, char ***copies)

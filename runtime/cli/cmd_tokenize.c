@@ -65,33 +65,30 @@ static int print_pieces(const qn_tokenizer *t, const int32_t *ids, size_t n)
     for (size_t i = 0; i < n; i++) {
         size_t len;
         const char *piece = qn_token_piece(t, ids[i], true, &len);
-        qn_json_out o = {0};
-        qn_json_string(&o, piece, len);
-        if (o.failed) {
-            qn_json_free(&o);
+        char *quoted = qn_json_quoted(piece, len);
+        if (!quoted) {
             return qn_cli_error("out of memory");
         }
-        printf("%7d  %-12s  %s\n", ids[i], qn_token_attr_name(qn_token_get_attr(t, ids[i])), o.text);
-        qn_json_free(&o);
+        printf("%7d  %-12s  %s\n", ids[i], qn_token_attr_name(qn_token_get_attr(t, ids[i])), quoted);
+        free(quoted);
     }
     return QN_EXIT_OK;
 }
 
 static int print_json(const qn_tokenizer *t, const int32_t *ids, size_t n)
 {
-    qn_json_out o = {0};
-    qn_json_open(&o, '{');
-    qn_json_add_uint(&o, "n", n);
-    qn_json_add_i32s(&o, "ids", ids, n);
-    qn_json_add_open(&o, "pieces", '[');
+    json_t *o = json_object();
+    int bad = 0;
+    bad |= qn_json_set(o, "n", json_integer((json_int_t)n));
+    bad |= qn_json_set(o, "ids", qn_json_i32s(ids, n));
+    json_t *pieces = json_array();
     for (size_t i = 0; i < n; i++) {
         size_t len;
         const char *piece = qn_token_piece(t, ids[i], true, &len);
-        qn_json_string(&o, piece, len);
+        bad |= json_array_append_new(pieces, qn_json_text(piece, len));
     }
-    qn_json_close(&o, ']');
-    qn_json_close(&o, '}');
-    return qn_json_print(&o);
+    bad |= qn_json_set(o, "pieces", pieces);
+    return qn_json_print(qn_json_whole(o, bad), JSON_COMPACT);
 }
 
 static int tokenize(const qn_tokenizer *t, const tokenize_args *a, const char *text, size_t len)
@@ -239,11 +236,9 @@ static int detokenize(const qn_tokenizer *t, const detokenize_args *a, const str
     }
     int rc = QN_EXIT_OK;
     if (a->json) {
-        qn_json_out o = {0};
-        qn_json_open(&o, '{');
-        qn_json_add_text(&o, "text", text, len);
-        qn_json_close(&o, '}');
-        rc = qn_json_print(&o);
+        json_t *o = json_object();
+        int bad = qn_json_set(o, "text", qn_json_text(text, len));
+        rc = qn_json_print(qn_json_whole(o, bad), JSON_COMPACT);
     } else {
         fwrite(text, 1, len, stdout);
     }

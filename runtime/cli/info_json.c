@@ -1,5 +1,3 @@
-#include <string.h>
-
 #include "cli/info.h"
 #include "cli/json.h"
 #include "engine/memory.h"
@@ -7,7 +5,12 @@
 /* Longer arrays (vocabularies) appear as {"type", "count"}. */
 enum { MAX_ARRAY = 256 };
 
-static void put_element(qn_json_out *o, const qn_kv *kv, uint64_t i)
+static json_t *integer(uint64_t v)
+{
+    return v <= INT64_MAX ? json_integer((json_int_t)v) : qn_json_real((double)v);
+}
+
+static json_t *element(const qn_kv *kv, uint64_t i)
 {
     qn_kv_type type = kv->type == QN_KV_ARRAY ? kv->elem_type : kv->type;
     int64_t n;
@@ -15,160 +18,172 @@ static void put_element(qn_json_out *o, const qn_kv *kv, uint64_t i)
     bool b;
     qn_str s;
     if (type == QN_KV_STRING && qn_kv_str(kv, i, &s)) {
-        qn_json_string(o, s.data, s.len);
-    } else if (type == QN_KV_BOOL && qn_kv_bool(kv, i, &b)) {
-        qn_json_bool(o, b);
-    } else if (type != QN_KV_F32 && type != QN_KV_F64 && qn_kv_i64(kv, i, &n)) {
-        qn_json_int(o, n);
-    } else if (!qn_kv_f64(kv, i, &x)) {
-        qn_json_null(o);
-    } else if (type == QN_KV_F32) {
-        qn_json_float(o, (float)x);
-    } else {
-        qn_json_double(o, x);
+        return qn_json_text(s.data, s.len);
     }
+    if (type == QN_KV_BOOL && qn_kv_bool(kv, i, &b)) {
+        return json_boolean(b);
+    }
+    if (type != QN_KV_F32 && type != QN_KV_F64 && qn_kv_i64(kv, i, &n)) {
+        return json_integer(n);
+    }
+    if (!qn_kv_f64(kv, i, &x)) {
+        return json_null();
+    }
+    return qn_json_real(x);
 }
 
-static void put_value(qn_json_out *o, const qn_kv *kv)
+static json_t *kv_value(const qn_kv *kv)
 {
     if (kv->type != QN_KV_ARRAY) {
-        put_element(o, kv, 0);
-        return;
+        return element(kv, 0);
     }
+    int bad = 0;
     if (kv->count > MAX_ARRAY) {
-        qn_json_open(o, '{');
-        qn_json_add_str(o, "type", qn_kv_type_name(kv->elem_type));
-        qn_json_add_uint(o, "count", kv->count);
-        qn_json_close(o, '}');
-        return;
+        json_t *o = json_object();
+        bad |= qn_json_set(o, "type", qn_json_str(qn_kv_type_name(kv->elem_type)));
+        bad |= qn_json_set(o, "count", integer(kv->count));
+        return qn_json_whole(o, bad);
     }
-    qn_json_open(o, '[');
+    json_t *a = json_array();
     for (uint64_t i = 0; i < kv->count; i++) {
-        put_element(o, kv, i);
+        bad |= json_array_append_new(a, element(kv, i));
     }
-    qn_json_close(o, ']');
+    return qn_json_whole(a, bad);
 }
 
-static void add_tensors(qn_json_out *o, const qn_info *i)
+static json_t *metadata(const qn_gguf *g)
 {
-    qn_json_add_open(o, "tensor_types", '{');
+    json_t *o = json_object();
+    int bad = 0;
+    for (uint64_t k = 0; k < qn_gguf_n_kv(g); k++) {
+        const qn_kv *kv = qn_gguf_kv(g, k);
+        bad |= qn_json_set(o, kv->key, kv_value(kv));
+    }
+    return qn_json_whole(o, bad);
+}
+
+static json_t *tensor_types(const qn_model_facts *f)
+{
+    json_t *o = json_object();
+    int bad = 0;
     for (uint32_t t = 0; t < QN_TYPE_COUNT; t++) {
-        if (i->facts.type_tensors[t] > 0) {
-            qn_json_add_open(o, qn_dtype_get(t)->name, '{');
-            qn_json_add_uint(o, "tensors", i->facts.type_tensors[t]);
-            qn_json_add_uint(o, "bytes", i->facts.type_bytes[t]);
-            qn_json_close(o, '}');
+        if (f->type_tensors[t] > 0) {
+            json_t *type = json_object();
+            bad |= qn_json_set(type, "tensors", integer(f->type_tensors[t]));
+            bad |= qn_json_set(type, "bytes", integer(f->type_bytes[t]));
+            bad |= qn_json_set(o, qn_dtype_get(t)->name, type);
         }
     }
-    qn_json_close(o, '}');
-    if (!i->tensors) {
-        return;
-    }
-    qn_json_add_open(o, "tensors", '[');
-    for (uint64_t k = 0; k < qn_gguf_n_tensors(i->gguf); k++) {
-        const qn_tensor *t = qn_gguf_tensor(i->gguf, k);
-        qn_json_open(o, '{');
-        qn_json_add_str(o, "name", t->name);
-        qn_json_add_str(o, "type", qn_dtype_get(t->type)->name);
-        qn_json_add_open(o, "shape", '[');
-        for (uint32_t d = 0; d < t->n_dims; d++) {
-            qn_json_uint(o, (uint64_t)t->ne[d]);
-        }
-        qn_json_close(o, ']');
-        qn_json_add_uint(o, "bytes", t->n_bytes);
-        qn_json_close(o, '}');
-    }
-    qn_json_close(o, ']');
+    return qn_json_whole(o, bad);
 }
 
-static void add_memory(qn_json_out *o, const qn_info *i)
+static json_t *tensor(const qn_tensor *t)
 {
-    qn_json_add_open(o, "memory", '{');
-    qn_json_add_str(o, "backend", i->opts.cuda ? "cuda" : "cpu");
-    qn_json_add_int(o, "n_ctx", i->opts.n_ctx);
-    qn_json_add_uint(o, "weights", i->memory.weights);
-    qn_json_add_uint(o, "kv", i->memory.kv);
-    qn_json_add_uint(o, "activations", i->memory.activations);
-    qn_json_add_uint(o, "other", i->memory.other);
-    qn_json_add_uint(o, "total", qn_memory_total(&i->memory));
-    qn_json_close(o, '}');
+    json_t *o = json_object(), *shape = json_array();
+    int bad = 0;
+    for (uint32_t d = 0; d < t->n_dims; d++) {
+        bad |= json_array_append_new(shape, integer((uint64_t)t->ne[d]));
+    }
+    bad |= qn_json_set(o, "name", qn_json_str(t->name));
+    bad |= qn_json_set(o, "type", qn_json_str(qn_dtype_get(t->type)->name));
+    bad |= qn_json_set(o, "shape", shape);
+    bad |= qn_json_set(o, "bytes", integer(t->n_bytes));
+    return qn_json_whole(o, bad);
 }
 
-static void add_model(qn_json_out *o, const qn_info *i)
+static json_t *tensors(const qn_gguf *g)
 {
-    if (i->model == NULL || i->plans == NULL) {
-        qn_json_add_str(o, "cannot_run", i->model == NULL ? i->model_why : i->plans_why);
+    json_t *a = json_array();
+    int bad = 0;
+    for (uint64_t k = 0; k < qn_gguf_n_tensors(g); k++) {
+        bad |= json_array_append_new(a, tensor(qn_gguf_tensor(g, k)));
     }
-    if (i->model == NULL) {
-        return;
-    }
-    const qn_model *m = i->model;
-    qn_json_add_open(o, "model", '{');
-    qn_json_add_str(o, "config", m->config_name);
-    qn_json_add_int(o, "n_layer", m->n_layer);
-    qn_json_add_int(o, "n_embd", m->n_embd);
-    qn_json_add_int(o, "n_vocab", m->n_vocab);
-    qn_json_add_int(o, "n_ctx", m->n_ctx);
-    qn_json_add_int(o, "n_ctx_train", m->n_ctx_train);
-    qn_json_add_bool(o, "tied", m->tied);
-    qn_json_add_open(o, "unused_tensors", '[');
+    return qn_json_whole(a, bad);
+}
+
+static json_t *memory(const qn_info *i)
+{
+    json_t *o = json_object();
+    int bad = 0;
+    bad |= qn_json_set(o, "backend", qn_json_str(i->opts.cuda ? "cuda" : "cpu"));
+    bad |= qn_json_set(o, "n_ctx", json_integer(i->opts.n_ctx));
+    bad |= qn_json_set(o, "weights", integer(i->memory.weights));
+    bad |= qn_json_set(o, "kv", integer(i->memory.kv));
+    bad |= qn_json_set(o, "activations", integer(i->memory.activations));
+    bad |= qn_json_set(o, "other", integer(i->memory.other));
+    bad |= qn_json_set(o, "total", integer(qn_memory_total(&i->memory)));
+    return qn_json_whole(o, bad);
+}
+
+static json_t *model(const qn_model *m)
+{
+    json_t *o = json_object(), *unused = json_array();
+    int bad = 0;
+    bad |= qn_json_set(o, "config", qn_json_str(m->config_name));
+    bad |= qn_json_set(o, "n_layer", json_integer(m->n_layer));
+    bad |= qn_json_set(o, "n_embd", json_integer(m->n_embd));
+    bad |= qn_json_set(o, "n_vocab", json_integer(m->n_vocab));
+    bad |= qn_json_set(o, "n_ctx", json_integer(m->n_ctx));
+    bad |= qn_json_set(o, "n_ctx_train", json_integer(m->n_ctx_train));
+    bad |= qn_json_set(o, "tied", json_boolean(m->tied));
     for (const char **u = m->unused; u != NULL && *u != NULL; u++) {
-        qn_json_string(o, *u, strlen(*u));
+        bad |= json_array_append_new(unused, qn_json_str(*u));
     }
-    qn_json_close(o, ']');
-    qn_json_close(o, '}');
-    if (i->plans != NULL) {
-        add_memory(o, i);
-    }
+    bad |= qn_json_set(o, "unused_tensors", unused);
+    return qn_json_whole(o, bad);
 }
 
-static void add_tokenizer(qn_json_out *o, const qn_info *i)
+static json_t *tokenizer(const qn_tokenizer *t)
 {
-    if (i->tok == NULL) {
-        qn_json_add_str(o, "no_tokenizer", i->tok_why);
-        return;
-    }
-    qn_json_add_open(o, "tokenizer", '{');
-    qn_json_add_str(o, "model", qn_tokenizer_model(i->tok));
-    qn_json_add_str(o, "pre", qn_tokenizer_pre(i->tok));
-    qn_json_add_int(o, "n_vocab", qn_tokenizer_n_vocab(i->tok));
-    qn_json_add_bool(o, "add_bos", qn_tokenizer_add_bos(i->tok));
-    qn_json_add_bool(o, "add_eos", qn_tokenizer_add_eos(i->tok));
-    qn_json_add_bool(o, "add_space_prefix", qn_tokenizer_add_space_prefix(i->tok));
-    qn_json_add_open(o, "roles", '{');
+    json_t *o = json_object(), *roles = json_object();
+    int bad = 0;
+    bad |= qn_json_set(o, "model", qn_json_str(qn_tokenizer_model(t)));
+    bad |= qn_json_set(o, "pre", qn_json_str(qn_tokenizer_pre(t)));
+    bad |= qn_json_set(o, "n_vocab", json_integer(qn_tokenizer_n_vocab(t)));
+    bad |= qn_json_set(o, "add_bos", json_boolean(qn_tokenizer_add_bos(t)));
+    bad |= qn_json_set(o, "add_eos", json_boolean(qn_tokenizer_add_eos(t)));
+    bad |= qn_json_set(o, "add_space_prefix", json_boolean(qn_tokenizer_add_space_prefix(t)));
     for (int r = 0; r < QN_N_ROLES; r++) {
-        int32_t id = qn_tokenizer_role(i->tok, (qn_token_role)r);
+        int32_t id = qn_tokenizer_role(t, (qn_token_role)r);
         if (id >= 0) {
-            qn_json_add_int(o, qn_token_role_name((qn_token_role)r), id);
+            bad |= qn_json_set(roles, qn_token_role_name((qn_token_role)r), json_integer(id));
         }
     }
-    qn_json_close(o, '}');
+    bad |= qn_json_set(o, "roles", roles);
     size_t n;
-    const int32_t *end = qn_tokenizer_eog(i->tok, &n);
-    qn_json_add_i32s(o, "end_tokens", end, n);
-    qn_json_close(o, '}');
+    const int32_t *end = qn_tokenizer_eog(t, &n);
+    bad |= qn_json_set(o, "end_tokens", qn_json_i32s(end, n));
+    return qn_json_whole(o, bad);
 }
 
 int qn_info_json(const qn_info *i)
 {
-    qn_json_out o = {.indented = true};
-    qn_json_open(&o, '{');
-    qn_json_add_str(&o, "file", i->path);
-    qn_json_add_int(&o, "gguf_version", qn_gguf_version(i->gguf));
-    qn_json_add_uint(&o, "file_bytes", qn_gguf_file_bytes(i->gguf));
-    qn_json_add_str(&o, "architecture", i->arch);
-    qn_json_add_uint(&o, "n_params", i->facts.n_params);
-    qn_json_add_uint(&o, "n_tensors", qn_gguf_n_tensors(i->gguf));
-    qn_json_add_open(&o, "metadata", '{');
-    for (uint64_t k = 0; k < qn_gguf_n_kv(i->gguf); k++) {
-        const qn_kv *kv = qn_gguf_kv(i->gguf, k);
-        qn_json_key(&o, kv->key);
-        put_value(&o, kv);
+    json_t *o = json_object();
+    int bad = 0;
+    bad |= qn_json_set(o, "file", qn_json_str(i->path));
+    bad |= qn_json_set(o, "gguf_version", json_integer(qn_gguf_version(i->gguf)));
+    bad |= qn_json_set(o, "file_bytes", integer(qn_gguf_file_bytes(i->gguf)));
+    bad |= qn_json_set(o, "architecture", qn_json_str(i->arch));
+    bad |= qn_json_set(o, "n_params", integer(i->facts.n_params));
+    bad |= qn_json_set(o, "n_tensors", integer(qn_gguf_n_tensors(i->gguf)));
+    bad |= qn_json_set(o, "metadata", metadata(i->gguf));
+    bad |= qn_json_set(o, "tensor_types", tensor_types(&i->facts));
+    if (i->tensors) {
+        bad |= qn_json_set(o, "tensors", tensors(i->gguf));
     }
-    qn_json_close(&o, '}');
-    add_tensors(&o, i);
-    add_model(&o, i);
-    add_tokenizer(&o, i);
-    qn_json_close(&o, '}');
-    return qn_json_print(&o);
+    if (i->model == NULL || i->plans == NULL) {
+        bad |= qn_json_set(o, "cannot_run", qn_json_str(i->model == NULL ? i->model_why : i->plans_why));
+    }
+    if (i->model != NULL) {
+        bad |= qn_json_set(o, "model", model(i->model));
+    }
+    if (i->model != NULL && i->plans != NULL) {
+        bad |= qn_json_set(o, "memory", memory(i));
+    }
+    if (i->tok != NULL) {
+        bad |= qn_json_set(o, "tokenizer", tokenizer(i->tok));
+    } else {
+        bad |= qn_json_set(o, "no_tokenizer", qn_json_str(i->tok_why));
+    }
+    return qn_json_print(qn_json_whole(o, bad), JSON_INDENT(2));
 }

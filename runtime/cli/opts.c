@@ -1,5 +1,6 @@
 #include "cli/opts.h"
 
+#include <argp.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "cli/cli.h"
 #include "model/yaml.h"
 
@@ -24,61 +26,100 @@ static const qn_opt common_opts[] = {
 };
 const qn_opt_group qn_common_group = {"General", common_opts, &common};
 
-/* The next of the names in "-a, --bcd"; *list moves on. */
-static bool next_name(const char **list, const char **name, size_t *len)
+/* One spelling of an option; argp's key of it is its letter, else LONG_KEY + its index. */
+typedef struct opt_name {
+    char *text; /* "-n", "-ub", "--predict" */
+    const qn_opt *opt;
+    void *base;
+} opt_name;
+
+enum { LONG_KEY = 0x100 };
+
+typedef struct parse {
+    const qn_usage *u;
+    qn_arena arena;
+    opt_name *names;
+    struct argp_option *options; /* as names, ended by an empty one */
+    size_t n_names;
+    const char **positional;
+    int n_positional;
+    int done; /* argv before this index is dealt with */
+    int rc;   /* -1: go on */
+} parse;
+
+static bool is_letter(const char *name)
 {
-    *list += strspn(*list, ", ");
-    *name = *list;
-    *len = strcspn(*list, ",");
-    *list += *len;
-    return *len > 0;
+    return name[1] != '-' && name[2] == '\0';
 }
 
-static const qn_opt *find(const qn_usage *u, const char *word, size_t word_len, void **base)
+static const char *without_dashes(const char *name)
 {
-    for (size_t g = 0; g < u->n_groups; g++) {
-        for (const qn_opt *o = u->groups[g].opts; o->names != NULL; o++) {
-            const char *list = o->names, *name;
-            size_t len;
-            while (next_name(&list, &name, &len)) {
-                if (len == word_len && memcmp(name, word, len) == 0) {
-                    *base = u->groups[g].base;
-                    return o;
-                }
-            }
-        }
+    return name + (name[1] == '-' ? 2 : 1);
+}
+
+/* Adds the names of a row; `list` is the arena's copy of "-n, --predict". */
+static void add_names(parse *p, char *list, const qn_opt *o, void *base)
+{
+    char *rest;
+    for (char *text = strtok_r(list, ", ", &rest); text != NULL; text = strtok_r(NULL, ", ", &rest)) {
+        size_t i = p->n_names++;
+        p->names[i] = (opt_name){text, o, base};
+        bool letter = is_letter(text);
+        p->options[i] = (struct argp_option){
+            .name = letter ? NULL : without_dashes(text),
+            .key = letter ? (unsigned char)text[1] : LONG_KEY + (int)i,
+            .arg = o->arg,
+        };
     }
-    return NULL;
 }
 
-static int unknown(const qn_usage *u, const char *word, size_t word_len)
+/* Fills names and options from the tables; false: out of memory. */
+static bool list_names(parse *p)
 {
-    char **names = NULL;
     size_t n = 0;
-    for (size_t g = 0; g < u->n_groups; g++) {
-        for (const qn_opt *o = u->groups[g].opts; o->names != NULL; o++) {
-            const char *list = o->names, *name;
-            size_t len;
-            while (next_name(&list, &name, &len)) {
-                char **grown = realloc(names, (n + 1) * sizeof *names);
-                names = grown != NULL ? grown : names;
-                char *copy = grown != NULL ? strndup(name, len) : NULL;
-                if (copy != NULL) {
-                    names[n++] = copy;
-                }
+    for (size_t g = 0; g < p->u->n_groups; g++) {
+        for (const qn_opt *o = p->u->groups[g].opts; o->names != NULL; o++) {
+            n++;
+            for (const char *c = o->names; *c != '\0'; c++) {
+                n += *c == ',';
             }
         }
     }
-    char *asked = strndup(word, word_len);
-    const char *near = asked != NULL ? qn_nearest(asked, (const char *const *)names, n) : NULL;
-    int rc = near != NULL
-                 ? qn_cli_usage_error(u->name, "unknown option '%s' (did you mean '%s'?)", asked, near)
-                 : qn_cli_usage_error(u->name, "unknown option '%.*s'", (int)word_len, word);
-    for (size_t i = 0; i < n; i++) {
-        free(names[i]);
+    p->names = qn_arena_alloc(&p->arena, n * sizeof *p->names);
+    p->options = qn_arena_alloc(&p->arena, (n + 1) * sizeof *p->options);
+    if (p->names == NULL || p->options == NULL) {
+        return false;
     }
-    free(names);
+    for (size_t g = 0; g < p->u->n_groups; g++) {
+        for (const qn_opt *o = p->u->groups[g].opts; o->names != NULL; o++) {
+            char *list = qn_arena_strndup(&p->arena, o->names, strlen(o->names));
+            if (list == NULL) {
+                return false;
+            }
+            add_names(p, list, o, p->u->groups[g].base);
+        }
+    }
+    return true;
+}
+
+static int unknown(const parse *p, const char *word)
+{
+    size_t len = strcspn(word, "=");
+    len = len > 2 ? len : strlen(word); /* no value follows a letter and "=" */
+    const char **all = qn_calloc(p->n_names, sizeof *all);
+    char *asked = strndup(word, len);
+    const char *near = NULL;
+    if (all != NULL && asked != NULL) {
+        for (size_t i = 0; i < p->n_names; i++) {
+            all[i] = p->names[i].text;
+        }
+        near = qn_nearest(asked, all, p->n_names);
+    }
+    int rc = near != NULL ? qn_cli_usage_error(p->u->name, "unknown option '%.*s' (did you mean '%s'?)",
+                                               (int)len, word, near)
+                          : qn_cli_usage_error(p->u->name, "unknown option '%.*s'", (int)len, word);
     free(asked);
+    free(all);
     return rc;
 }
 
@@ -194,59 +235,100 @@ static int set(const qn_usage *u, const qn_opt *o, const char *name, const char 
     return -1;
 }
 
-/* argv[*i] is an option; takes its value too. -1: go on. */
-static int option(const qn_usage *u, int argc, char **argv, int *i)
+/* Whether `word`, up to an "=", spells the name, with one dash or two. */
+static bool spells(const char *word, const opt_name *name)
 {
-    const char *word = argv[*i];
-    const char *eq = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
-    size_t len = eq != NULL ? (size_t)(eq - word) : strlen(word);
-    void *base;
-    const qn_opt *o = find(u, word, len, &base);
-    if (o == NULL) {
-        return unknown(u, word, len);
-    }
-    const char *value = eq != NULL ? eq + 1 : NULL;
-    if (o->arg == NULL && value != NULL) {
-        return qn_cli_usage_error(u->name, "%.*s takes no value", (int)len, word);
-    }
-    if (o->arg != NULL && value == NULL) {
-        if (*i + 1 >= argc) {
-            return qn_cli_usage_error(u->name, "%s needs a value (%s)", word, o->arg);
+    const char *bare = without_dashes(name->text);
+    size_t len = strlen(bare);
+    word = without_dashes(word);
+    return strncmp(word, bare, len) == 0 &&
+           (word[len] == '\0' || (word[len] == '=' && !is_letter(name->text)));
+}
+
+/* The option that argp does not take from argv. */
+static int refused(const parse *p, const struct argp_state *state)
+{
+    /* Within a group of letters argp has not yet moved on. */
+    const char *word = state->argv[state->next > p->done ? state->next - 1 : state->next];
+    size_t len = strcspn(word, "=");
+    for (size_t i = 0; i < p->n_names; i++) {
+        if (!spells(word, &p->names[i])) {
+            continue;
         }
-        value = argv[++*i];
+        const char *arg = p->names[i].opt->arg;
+        return arg == NULL ? qn_cli_usage_error(p->u->name, "%.*s takes no value", (int)len, word)
+                           : qn_cli_usage_error(p->u->name, "%s needs a value (%s)", word, arg);
     }
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)len, word);
-    return set(u, o, name, value != NULL ? value : "", (char *)base + o->offset);
+    return unknown(p, word);
+}
+
+/* An option and its value. argp also takes unique beginnings of long names, and the rest of a word as a
+ * letter's value; here both are more likely another program's option ("-ngl"), so what has a value or a long
+ * name is spelt out. */
+static int option(const parse *p, const opt_name *name, char *value, const struct argp_state *state)
+{
+    int at = state->next - 1;
+    if (value != NULL && value == state->argv[at]) {
+        at--;
+    }
+    const char *word = state->argv[at];
+    bool flag_letter = value == NULL && is_letter(name->text);
+    if (!flag_letter && !spells(word, name)) {
+        return unknown(p, word);
+    }
+    return set(p->u, name->opt, name->text, value != NULL ? value : "",
+               (char *)name->base + name->opt->offset);
+}
+
+static error_t on_key(int key, char *arg, struct argp_state *state)
+{
+    parse *p = state->input;
+    if (key == ARGP_KEY_ARG) {
+        if (p->n_positional == p->u->max_positional) {
+            p->rc = qn_cli_usage_error(p->u->name, "unexpected argument '%s'", arg);
+        } else {
+            p->positional[p->n_positional++] = arg;
+        }
+    } else if (key == ARGP_KEY_ERROR) {
+        p->rc = p->rc >= 0 ? p->rc : refused(p, state);
+    } else {
+        size_t i = 0;
+        while (i < p->n_names && p->options[i].key != key) {
+            i++;
+        }
+        if (i == p->n_names) {
+            return ARGP_ERR_UNKNOWN;
+        }
+        p->rc = option(p, &p->names[i], arg, state);
+        if (p->rc < 0 && common.help) {
+            qn_opts_help(p->u);
+            p->rc = QN_EXIT_OK;
+        }
+    }
+    p->done = state->next;
+    return p->rc < 0 ? 0 : EINVAL;
 }
 
 int qn_opts_parse(const qn_usage *u, int argc, char **argv, const char **positional)
 {
-    int n = 0;
-    bool only_positional = false;
+    parse p = {.u = u, .positional = positional, .done = 1, .rc = -1};
     for (int i = 0; i < u->max_positional; i++) {
         positional[i] = NULL;
     }
-    for (int i = 1; i < argc; i++) {
-        if (!only_positional && strcmp(argv[i], "--") == 0) {
-            only_positional = true;
-        } else if (!only_positional && argv[i][0] == '-' && argv[i][1] != 0) {
-            int rc = option(u, argc, argv, &i);
-            if (rc >= 0) {
-                return rc;
-            }
-        } else if (n == u->max_positional) {
-            return qn_cli_usage_error(u->name, "unexpected argument '%s'", argv[i]);
-        } else {
-            positional[n++] = argv[i];
-        }
-        if (common.help) {
-            qn_opts_help(u);
-            return QN_EXIT_OK;
-        }
+    if (!list_names(&p)) {
+        qn_arena_free(&p.arena);
+        return qn_cli_error("out of memory");
+    }
+    const struct argp argp = {.options = p.options, .parser = on_key};
+    error_t err =
+        argp_parse(&argp, argc, argv,
+                   ARGP_LONG_ONLY | ARGP_IN_ORDER | ARGP_NO_ERRS | ARGP_NO_HELP | ARGP_NO_EXIT, NULL, &p);
+    qn_arena_free(&p.arena);
+    if (err != 0 && p.rc < 0) {
+        return qn_cli_error("%s", strerror(err));
     }
     qn_cli_verbosity = common.verbose ? 1 : common.quiet ? -1 : 0;
-    return -1;
+    return p.rc;
 }
 
 /* Words of `text` from column `indent` on, the first line already there. */

@@ -1,8 +1,10 @@
-/* opts.h: options of the commands as tables: parsing, --help and suggestions all read the same rows.
+/* opts.h: options of the commands as tables: parsing (with argp), --help and suggestions all read the same
+ * rows.
  *
  * Names may have several letters behind one dash, as llama.cpp has them ("-ub"); a value follows as the next
- * argument or, after a long name, behind "=". Whatever follows an option that takes a value is its value, so
- * "-s -1" works. "--" ends the options. */
+ * argument or, after a name of several letters, behind "=". Whatever follows an option that takes a value is
+ * its value, so "-s -1" works. Letters without value may share a dash ("-vq"). Names are never shortened.
+ * "--" ends the options. */
 #ifndef QN_CLI_OPTS_H
 #define QN_CLI_OPTS_H
 

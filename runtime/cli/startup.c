@@ -23,23 +23,25 @@ void qn_startup_print(const qn_exec_stats *s)
                 s->syncs);
 }
 
-void qn_startup_json(qn_json_out *o, const qn_exec_stats *s)
+int qn_startup_json(json_t *object, const qn_exec_stats *s)
 {
     if (s->n_kernels == 0) {
-        return;
+        return 0;
     }
-    qn_json_add_open(o, "startup", '{');
-    qn_json_add_double(o, "driver_seconds", s->driver);
-    qn_json_add_double(o, "upload_seconds", s->upload);
-    qn_json_add_uint(o, "upload_bytes", s->upload_bytes);
-    qn_json_add_double(o, "upload_gb_per_second", upload_rate(s));
-    qn_json_add_double(o, "kernels_seconds", s->kernels);
-    qn_json_add_int(o, "kernels", s->n_kernels);
-    qn_json_add_int(o, "kernels_compiled", s->n_compiled);
-    qn_json_add_double(o, "capture_seconds", s->capture);
-    qn_json_add_int(o, "captures", s->captures);
-    qn_json_add_int(o, "syncs", s->syncs);
-    qn_json_add_uint(o, "device_bytes", s->device_bytes);
-    qn_json_add_str(o, "graph_off", s->graph_off);
-    qn_json_close(o, '}');
+    json_t *o = json_object();
+    int bad = 0;
+    bad |= qn_json_set(o, "driver_seconds", qn_json_real(s->driver));
+    bad |= qn_json_set(o, "upload_seconds", qn_json_real(s->upload));
+    bad |= qn_json_set(o, "upload_bytes", json_integer((json_int_t)s->upload_bytes));
+    bad |= qn_json_set(o, "upload_gb_per_second", qn_json_real(upload_rate(s)));
+    bad |= qn_json_set(o, "kernels_seconds", qn_json_real(s->kernels));
+    bad |= qn_json_set(o, "kernels", json_integer(s->n_kernels));
+    bad |= qn_json_set(o, "kernels_compiled", json_integer(s->n_compiled));
+    bad |= qn_json_set(o, "capture_seconds", qn_json_real(s->capture));
+    bad |= qn_json_set(o, "captures", json_integer(s->captures));
+    bad |= qn_json_set(o, "syncs", json_integer(s->syncs));
+    bad |= qn_json_set(o, "device_bytes", json_integer((json_int_t)s->device_bytes));
+    bad |= qn_json_set(o, "graph_off", qn_json_str(s->graph_off));
+    bad |= qn_json_set(object, "startup", o);
+    return bad;
 }

@@ -3,13 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "cli/cli.h"
+#include "cli/json.h"
 #include "cli/tok_open.h"
-#include "text/json.h"
 
-/* One case; all of it in an arena. */
+/* One case; `bytes` and `ids` are malloc'ed. */
 struct tok_case {
-    const char *text;
+    char *bytes;
     size_t len;
     bool add_special, parse_special;
     int32_t *ids;
@@ -25,10 +26,11 @@ static int hex_value(char c)
 }
 
 /* Two digits a byte; false where they are not that. */
-static bool unhex(const qn_json *hex, char *out)
+static bool unhex(const json_t *hex, char *out)
 {
-    for (size_t i = 0; i < hex->text_len; i += 2) {
-        int hi = hex_value(hex->text[i]), lo = hex_value(hex->text[i + 1]); /* there is a NUL behind */
+    const char *digits = json_string_value(hex);
+    for (size_t i = 0; i < json_string_length(hex); i += 2) {
+        int hi = hex_value(digits[i]), lo = hex_value(digits[i + 1]); /* there is a NUL behind */
         if (hi < 0 || lo < 0) {
             return false;
         }
@@ -37,45 +39,53 @@ static bool unhex(const qn_json *hex, char *out)
     return true;
 }
 
-static bool is_kind(const qn_json *j, qn_json_kind kind)
+/* NULL, or what is wrong with the member. */
+static const char *read_ids(const json_t *ids, struct tok_case *c)
 {
-    return j && j->kind == kind;
+    c->n = json_array_size(ids);
+    c->ids = qn_calloc(c->n + 1, sizeof *c->ids);
+    if (!c->ids) {
+        return "out of memory";
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        const json_t *id = json_array_get(ids, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > INT32_MAX) {
+            return "\"ids\" is not a list of token ids";
+        }
+        c->ids[i] = (int32_t)json_integer_value(id);
+    }
+    return NULL;
 }
 
 /* NULL, or what is wrong with the object. */
-static const char *read_case(const qn_json *j, qn_arena *arena, struct tok_case *c)
+static const char *read_case(const json_t *j, struct tok_case *c)
 {
-    const qn_json *text = qn_json_get(j, "text"), *hex = qn_json_get(j, "bytes_hex");
-    const qn_json *add = qn_json_get(j, "add_special"), *parse = qn_json_get(j, "parse_special");
-    const qn_json *ids = qn_json_get(j, "ids");
-    if (!text == !hex || !is_kind(text ? text : hex, QN_JSON_STRING)) {
+    const json_t *text = json_object_get(j, "text"), *hex = json_object_get(j, "bytes_hex");
+    const json_t *add = json_object_get(j, "add_special"), *parse = json_object_get(j, "parse_special");
+    const json_t *ids = json_object_get(j, "ids");
+    if (!text == !hex || !json_is_string(text ? text : hex)) {
         return "needs either \"text\" or \"bytes_hex\", a string";
     }
-    if (!is_kind(add, QN_JSON_BOOL) || !is_kind(parse, QN_JSON_BOOL)) {
+    if (!json_is_boolean(add) || !json_is_boolean(parse)) {
         return "needs \"add_special\" and \"parse_special\", true or false";
     }
-    if (!is_kind(ids, QN_JSON_ARRAY)) {
+    if (!json_is_array(ids)) {
         return "needs \"ids\", a list of numbers";
     }
-    c->add_special = add->truth;
-    c->parse_special = parse->truth;
-    c->ids = qn_arena_alloc(arena, ids->n_child * sizeof *c->ids);
-    char *bytes = hex ? qn_arena_alloc(arena, hex->text_len / 2 + 1) : NULL;
-    if (!c->ids || (hex && !bytes)) {
+    c->add_special = json_is_true(add);
+    c->parse_special = json_is_true(parse);
+    size_t len = json_string_length(text ? text : hex);
+    c->len = text ? len : len / 2;
+    c->bytes = malloc(c->len + 1);
+    if (!c->bytes) {
         return "out of memory";
     }
-    if (hex && !unhex(hex, bytes)) {
+    if (text) {
+        memcpy(c->bytes, json_string_value(text), len);
+    } else if (!unhex(hex, c->bytes)) {
         return "\"bytes_hex\" is not pairs of hex digits";
     }
-    c->text = text ? text->text : bytes;
-    c->len = text ? text->text_len : hex->text_len / 2;
-    for (const qn_json *x = ids->child; x; x = x->next) {
-        if (!is_kind(x, QN_JSON_NUMBER) || !x->is_int || x->integer < 0 || x->integer > INT32_MAX) {
-            return "\"ids\" is not a list of token ids";
-        }
-        c->ids[c->n++] = (int32_t)x->integer;
-    }
-    return NULL;
+    return read_ids(ids, c);
 }
 
 /* 1: as expected, 0: not (printed), -1: failed (printed). */
@@ -84,17 +94,16 @@ static int check(const qn_tokenizer *t, const struct tok_case *c, const char *pa
     int32_t *ids;
     size_t n;
     qn_err err;
-    if (qn_tokenize(t, c->text, c->len, c->add_special, c->parse_special, &ids, &n, &err)) {
+    if (qn_tokenize(t, c->bytes, c->len, c->add_special, c->parse_special, &ids, &n, &err)) {
         qn_cli_error("%s:%zu: %s", path, line, err.text);
         return -1;
     }
     int same = n == c->n && memcmp(ids, c->ids, n * sizeof *ids) == 0;
     if (!same) {
         printf("%s:%zu: ", path, line);
-        qn_json_out o = {0};
-        qn_json_string(&o, c->text, c->len);
-        fputs(o.text ? o.text : "?", stdout);
-        qn_json_free(&o);
+        char *quoted = qn_json_quoted(c->bytes, c->len);
+        fputs(quoted ? quoted : "?", stdout);
+        free(quoted);
         printf(" add_special=%s parse_special=%s: expected", c->add_special ? "true" : "false",
                c->parse_special ? "true" : "false");
         qn_print_ids(stdout, " ", c->ids, c->n);
@@ -108,23 +117,19 @@ static int check(const qn_tokenizer *t, const struct tok_case *c, const char *pa
 
 static int run_line(const qn_tokenizer *t, const char *text, const char *path, size_t line)
 {
-    qn_arena arena = {0};
-    qn_err err;
-    const qn_json *j;
+    json_error_t why;
     struct tok_case c = {0};
-    const char *wrong = NULL;
     int rc = -1;
-    if (qn_json_parse(&j, &arena, text, strlen(text), &err)) {
-        wrong = err.text;
-    } else {
-        wrong = read_case(j, &arena, &c);
-    }
+    json_t *j = json_loads(text, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    const char *wrong = j ? read_case(j, &c) : why.text;
     if (wrong) {
         qn_cli_error("%s:%zu: %s", path, line, wrong);
     } else {
         rc = check(t, &c, path, line);
     }
-    qn_arena_free(&arena);
+    json_decref(j);
+    free(c.bytes);
+    free(c.ids);
     return rc;
 }
 

@@ -1,4 +1,4 @@
-// rooms: room_text
+// rooms: room_text quern_jansson
 /* Long runs of one character and long prose: time per byte stays flat (B14), no limit of the regex engine
  * loses text, under every pre-tokenizer there is. */
 #include <setjmp.h>

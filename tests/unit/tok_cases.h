@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/json.h"
+#include <jansson.h>
+
+#include "base/alloc.h"
 #include "text/tokenizer.h"
 
 static inline char *tc_read(const char *path, size_t *size)
@@ -67,30 +69,37 @@ static inline qn_tokenizer *tc_load(const char *vocabulary)
     return tc_make(tc_open(vocabulary), NULL);
 }
 
-/* A member of a case, of the kind it must have. */
-static inline const qn_json *tc_get(const qn_json *c, const char *key, qn_json_kind kind)
+/* A member of a case, of the type it must have. */
+static inline const json_t *tc_get(const json_t *c, const char *key, json_type type)
 {
-    const qn_json *v = qn_json_get(c, key);
+    const json_t *v = json_object_get(c, key);
     assert_non_null(v);
-    assert_int_equal(v->kind, kind);
+    assert_int_equal(json_typeof(v), type);
     return v;
 }
 
-/* Bytes of a case's text, with a NUL behind. */
-static inline const char *tc_text(const qn_json *c, qn_arena *arena, size_t *len)
+static inline bool tc_true(const json_t *c, const char *key)
 {
-    if (qn_json_get(c, "text")) {
-        const qn_json *text = tc_get(c, "text", QN_JSON_STRING);
-        *len = text->text_len;
-        return text->text;
+    const json_t *v = json_object_get(c, key);
+    assert_true(json_is_boolean(v));
+    return json_is_true(v);
+}
+
+/* Bytes of a case's text, with a NUL behind. */
+static inline const char *tc_text(const json_t *c, qn_arena *arena, size_t *len)
+{
+    if (json_object_get(c, "text")) {
+        const json_t *text = tc_get(c, "text", JSON_STRING);
+        *len = json_string_length(text);
+        return json_string_value(text);
     }
-    const qn_json *hex = tc_get(c, "bytes_hex", QN_JSON_STRING);
-    *len = hex->text_len / 2;
+    const json_t *hex = tc_get(c, "bytes_hex", JSON_STRING);
+    *len = json_string_length(hex) / 2;
     char *p = qn_arena_alloc(arena, *len + 1);
     assert_non_null(p);
     for (size_t i = 0; i < *len; i++) {
         unsigned byte;
-        assert_int_equal(sscanf(hex->text + 2 * i, "%2x", &byte), 1);
+        assert_int_equal(sscanf(json_string_value(hex) + 2 * i, "%2x", &byte), 1);
         p[i] = (char)byte;
     }
     return p;
