@@ -16,7 +16,7 @@ case ${1:-} in
     ;;
 -*) die "usage: quickstart.sh [PROMPT]" ;;
 esac
-prompt=${1:-What does a hand mill do?}
+prompt=${1:-What is the capital of France?}
 model=$top/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 log=$(mktemp "${TMPDIR:-/tmp}/quern-XXXXXX") || die "cannot write in ${TMPDIR:-/tmp}"
@@ -36,6 +36,7 @@ fi
 say "quern run models/$(basename "$model") is asked: $prompt"
 # The turns as this model was trained on them.
 turns=$(printf '<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n.' "$prompt")
-"$top/build/quern" run "$model" -p "${turns%.}" --no-escape --special on -n 128 --temp 0 --backend auto ||
+"$top/build/quern" run "$model" -p "${turns%.}" --no-escape --special on -n 200 --temp 0 --repeat-penalty 1.1 \
+    --backend auto ||
     die "quern run failed"
 say "more: build/quern run --help"
