@@ -132,3 +132,11 @@ foreach(i RANGE ${last})
     endforeach()
   endif()
 endforeach()
+
+# --check's machinery over the lowered lists: each step's kernels on its real inputs against the reference function.
+emu_executable(emu_check emu_kernels ${emu_dir}/emu_check.c ${emu_dir}/emu_exec.c)
+target_link_libraries(emu_check PRIVATE room_engine)
+foreach(name IN LISTS emu_models)
+  add_test(NAME emu-check-${name} COMMAND emu_check ${emu_out}/models/${name}.gguf)
+  set_tests_properties(emu-check-${name} PROPERTIES LABELS emu TIMEOUT 600)
+endforeach()

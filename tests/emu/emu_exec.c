@@ -196,10 +196,13 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
 }
 
 static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
-                    int stop_after, qn_err *err)
+                    int first, int stop_after, qn_err *err)
 {
     for (int i = 0; i < list->n; i++) {
         const qn_cuda_action *a = &list->actions[i];
+        if (first > 0 && (!a->step || a->step - plan->steps < first)) {
+            continue;
+        }
         if (stop_after >= 0 && (!a->step || a->step - plan->steps > stop_after)) {
             break;
         }
@@ -227,6 +230,35 @@ static int emu_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_e
     return 0;
 }
 
+static int emu_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool store, qn_err *err)
+{
+    const emu_exec *x = (const emu_exec *)e;
+    const qn_kv_cache *p = &e->plans->kv[kv];
+    const uint16_t *cache[2] = {(const uint16_t *)(uintptr_t)x->mem.k[kv],
+                                (const uint16_t *)(uintptr_t)x->mem.v[kv]};
+    float *out[2] = {k, v};
+    if (store || qn_exec_check_kv(e, kv, pos, n, err)) {
+        return store ? qn_fail(err, "the emulated cache is read only") : -1;
+    }
+    for (int c = 0; c < 2; c++) {
+        size_t width = (size_t)p->n_head_kv * (size_t)(c ? p->v_dim : p->k_dim);
+        for (int i = 0; i < n; i++) {
+            const uint16_t *row = cache[c] + width * (size_t)((pos + i) % qn_kv_rows(p, &e->opts));
+            for (size_t d = 0; d < width; d++) {
+                out[c][(size_t)i * width + d] = qn_f16_to_f32(row[d]);
+            }
+        }
+    }
+    return 0;
+}
+
+static qn_arith emu_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
+{
+    bool product = s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU;
+    bool few = ((const emu_exec *)e)->emu.list == EMU_LIST_FEW;
+    return product && r->phase == QN_PHASE_PREFILL && !few ? QN_ARITH_F16 : QN_ARITH_F32;
+}
+
 static int emu_exec_run(qn_exec *e, const qn_run *r, qn_err *err)
 {
     emu_exec *x = (emu_exec *)e;
@@ -241,10 +273,10 @@ static int emu_exec_run(qn_exec *e, const qn_run *r, qn_err *err)
     }
     bool few = x->emu.list == EMU_LIST_FEW || (x->emu.list == EMU_LIST_AUTO && r->n <= QN_CUDA_FEW);
     const qn_cuda_list *list = decode ? &x->low.decode : few ? &x->low.few : &x->low.prefill;
-    if (run_list(x, plan, list, r->n, n_out, r->stop_after, err)) {
+    if (run_list(x, plan, list, r->n, n_out, r->first_step, r->stop_after, err)) {
         return -1;
     }
-    e->length += r->n;
+    qn_exec_advance(e, r);
     qn_view logits = {plan->logits_buf, 0, e->plans->model->n_vocab};
     return n_out > 0 && r->stop_after < 0 ? emu_read(e, logits, 0, n_out, r->logits, err) : 0;
 }
@@ -294,6 +326,8 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .opts = *opts,
                         .run = emu_exec_run,
                         .read = emu_read,
+                        .kv_rows = emu_kv_rows,
+                        .arith = emu_arith,
                         .free = emu_exec_free};
     x->emu = *emu;
     qn_lower_opts lo = {&x->base.opts, &x->mem, emu->variant, emu->multiprocessors};
