@@ -23,6 +23,7 @@ apt_log=$log
 need_build_tools
 has_header cmocka.h || need libcmocka-dev
 command -v g++ >/dev/null || need g++
+command -v pkg-config >/dev/null || need pkg-config
 need_pip
 install_packages
 rm -f "$apt_log"
