@@ -19,6 +19,7 @@ typedef struct qn_exec_opts {
     const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
     const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
     bool no_graph;          /* decode by direct launches */
+    bool plain_attention;   /* prompts through the kernels of decode */
     void (*log)(void *log_user, int level, const char *line); /* level 0: shown by default; may be NULL */
     void *log_user;
 } qn_exec_opts;

@@ -21,6 +21,29 @@ QN_DEV half_t ptx_float_to_half(float f)
     return h;
 }
 
+// Two floats as halves, `low` in the low 16 bits; sm_80 and newer.
+QN_DEV u32 ptx_pack_half(float low, float high)
+{
+    u32 d;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+    return d;
+}
+
+// 2^x and 1 / x to about 2 and 1 units in the last place; results below 2^-126 become 0.
+QN_DEV float ptx_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+QN_DEV float ptx_reciprocal(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // 16 bytes of data that is read once: streams past L1.
 QN_DEV u32x4 ptx_load_stream(const void *p)
 {

@@ -14,6 +14,8 @@
 
 const qn_model_args qn_model_args_defaults = {.n_ctx = -1};
 
+enum { ATTENTION_FLASH, ATTENTION_PLAIN };
+static const char *const attentions[] = {"flash", "plain", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
 
 static const qn_opt load_opts[] = {
@@ -45,6 +47,9 @@ static const qn_opt backend_opts[] = {
      offsetof(qn_model_args, cache)},
     {"--variant", "NAME", "Kernels of an older card: sm75, sm80, sm90a (backend cuda).", QN_OPT_STR,
      offsetof(qn_model_args, variant)},
+    {"--attention", "NAME",
+     "Of prompts: flash, or plain, the kernels of decode (backend cuda). Default: flash.", QN_OPT_CHOICE,
+     offsetof(qn_model_args, attention), 0, 0, attentions},
     {"--no-graph", NULL, "Decode by direct launches (backend cuda).", QN_OPT_FLAG,
      offsetof(qn_model_args, no_graph)},
     {"--exact", NULL, "CPU reference arithmetic: f32 throughout, slow.", QN_OPT_FLAG,
@@ -123,6 +128,7 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .kernel_src = a->kernel_dir,
         .variant = a->variant,
         .no_graph = a->no_graph,
+        .plain_attention = a->attention == ATTENTION_PLAIN,
     };
 }
 

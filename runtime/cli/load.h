@@ -9,7 +9,7 @@ typedef struct qn_model_args {
     const char *path;
     const char *config_dir, *kernel_dir;
     int n_ctx; /* -1: not given, 0: the trained context */
-    int backend, device;
+    int backend, device, attention;
     int n_threads;
     int n_batch, n_ubatch;
     bool exact, no_graph;

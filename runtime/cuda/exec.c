@@ -29,7 +29,7 @@ static int launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err
         params[i] = (void *)(uintptr_t)&a->args[i];
     }
     if (a->rows_axis >= 0) {
-        grid[a->rows_axis] = (uint32_t)rows;
+        grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
     qn_cu_result r = x->cuda.api.LaunchKernel(x->functions[a->program], grid[0], grid[1], grid[2], a->threads,
                                               1, 1, a->shared, x->stream, params, NULL);

@@ -32,7 +32,8 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
         } else if (s->op->id == QN_OP_ATTENTION) {
             const qn_spec_attention *a = &s->spec.attention;
             size_t per = (size_t)a->n_head * (size_t)(a->v_dim + 2) * sizeof(float);
-            z.parts = max_size(z.parts, per * max_size(QN_CUDA_FEW * QN_CUDA_MAX_SPLIT, rows));
+            size_t most = QN_CUDA_FEW * QN_CUDA_MAX_SPLIT;
+            z.parts = max_size(z.parts, per * (opts->plain_attention ? max_size(most, rows) : most));
         }
         z.w16 = max_size(z.w16, in * out * 2);
         z.product = max_size(z.product, out * rows * sizeof(float));
@@ -122,6 +123,7 @@ int qn_lower_launch(lowerer *l, const launch *k)
     a->threads = k->threads;
     a->shared = k->shared;
     a->rows_axis = k->rows_axis;
+    a->rows_per = k->rows_per ? k->rows_per : 1;
     a->n_arg = k->n_arg;
     memcpy(a->args, k->args, sizeof a->args);
     return 0;

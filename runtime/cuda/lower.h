@@ -59,7 +59,8 @@ typedef struct qn_cuda_action {
     qn_cuda_gemm gemm;
     int program; /* index into qn_lowered.programs */
     uint32_t grid[3], threads, shared;
-    int rows_axis; /* grid axis that is set to the number of rows at run time; -1: none */
+    int rows_axis;     /* grid axis that is set to the number of rows at run time; -1: none */
+    uint32_t rows_per; /* rows that one block of that axis serves */
     qn_rows rows;
     uint64_t args[QN_CUDA_ARGS]; /* every kernel parameter is a pointer or an i64 */
     int n_arg;

@@ -16,7 +16,7 @@ typedef struct lowerer {
     qn_err *err;
 } lowerer;
 
-/* A launch to add. Zero grid axes are 1; rows_axis is set at run time. */
+/* A launch to add. Zero grid axes and rows_per are 1; rows_axis is set at run time. */
 typedef struct launch {
     const char *kernel; /* template */
     const char *path;   /* qn_cuda_action.path; NULL: "" */
@@ -25,6 +25,7 @@ typedef struct launch {
     int n_const;
     uint32_t grid[3], threads, shared;
     int rows_axis;
+    uint32_t rows_per;
     uint64_t args[QN_CUDA_ARGS];
     int n_arg;
 } launch;
@@ -35,6 +36,9 @@ int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g);
 uint64_t qn_lower_at(const lowerer *l, qn_view v);
 uint64_t qn_lower_stride(const lowerer *l, qn_view v);
 uint64_t qn_lower_weight(const lowerer *l, const qn_tensor *t);
+
+/* Attention of many rows: lower_attention.c. */
+int qn_lower_attention_prefill(lowerer *l);
 
 /* By qn_op_id: adds the actions of l->step in l->mode. */
 extern int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l);

@@ -132,6 +132,9 @@ static int lower_attention(lowerer *l)
     const qn_step *s = l->step;
     const qn_spec_attention *sp = &s->spec.attention;
     const qn_cuda_mem *m = l->opts->mem;
+    if (l->mode == LOWER_PREFILL && !l->opts->exec->plain_attention) {
+        return qn_lower_attention_prefill(l);
+    }
     int group = sp->n_head / sp->n_head_kv;
     int warps = 4, heads = group < 8 ? group : 8;
     while (heads > 1 && heads * (sp->v_dim + sp->k_dim) > 2048) {

@@ -72,6 +72,7 @@ typedef struct quern_session_params {
     const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
     const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
     bool no_graph;          /* decode by direct launches instead of a captured graph */
+    bool plain_attention;   /* prompts through decode's attention kernels, for bisecting */
 } quern_session_params;
 
 /* A session owns KV caches for the model's n_ctx positions. What does not fit in memory is an error that says

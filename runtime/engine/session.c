@@ -57,6 +57,7 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .kernel_src = p->kernel_src,
         .variant = p->variant,
         .no_graph = p->no_graph,
+        .plain_attention = p->plain_attention,
         .log = m->log,
         .log_user = m->log_user,
     };

@@ -1,0 +1,97 @@
+/* lower_attention.c: launch shape of attention over many query rows (kernel_src/attention_prefill.cu). */
+#include "cuda/lower_internal.h"
+
+/* Rows of queries (16 * tiles * warps), keys of a tile, tiles of keys in shared memory. The first that fits
+ * is taken: wide ones use each key from shared memory for more rows, two stages hide the copies. */
+typedef struct shape {
+    int warps, tiles, keys, stages;
+} shape;
+static const shape shapes[] = {
+    {4, 2, 64, 2}, {4, 2, 32, 2}, {4, 1, 64, 2}, {4, 1, 32, 2}, {4, 1, 64, 1},
+    {4, 1, 32, 1}, {4, 1, 16, 1}, {2, 1, 16, 1}, {1, 1, 16, 1},
+};
+
+static int round16(int n)
+{
+    return (n + 15) / 16 * 16;
+}
+
+static size_t shared_bytes(const shape *s, int k_dim, int v_part)
+{
+    size_t k_pitch = (size_t)round16(k_dim) + 8, v_pitch = (size_t)v_part + 8;
+    size_t rows = 16 * (size_t)s->tiles * (size_t)s->warps, keys = (size_t)s->keys * (size_t)s->stages;
+    return 2 * (rows * k_pitch + keys * (k_pitch + v_pitch));
+}
+
+/* What a block may ask for: of sm_75 all, of sm_80 to sm_89 what the least of them has, of sm_90 half (two
+ * blocks a multiprocessor) unless the heads are too large for that. */
+static size_t shared_limit(int variant, int k_dim)
+{
+    return 1024 * (size_t)(variant < QN_VARIANT_SM80    ? 64
+                           : variant < QN_VARIANT_SM90A ? 99
+                           : k_dim > 256                ? 227
+                                                        : 113);
+}
+
+static const shape *choose(const lowerer *l, const qn_spec_attention *sp, int v_part)
+{
+    enum { FEW_ROWS = 20000 }; /* below, 128-row blocks would leave multiprocessors idle */
+    bool wide = l->opts->variant >= QN_VARIANT_SM80 && v_part <= 128 && sp->k_dim <= 256 &&
+                (int64_t)l->opts->exec->n_ubatch * sp->n_head >= FEW_ROWS;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const shape *s = &shapes[i];
+        bool fits = shared_bytes(s, sp->k_dim, v_part) <= shared_limit(l->opts->variant, sp->k_dim);
+        if (fits && (s->tiles == 1 || wide) && (s->stages == 1 || l->opts->variant >= QN_VARIANT_SM80)) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* Query heads that share a block's rows: the largest divisor of the group that wastes at most 1/32 of them.
+ */
+static int packed_heads(int group, int rows)
+{
+    int best = 1;
+    for (int h = 2; h <= 16; h++) {
+        if (group % h == 0 && 32 * (rows % h) <= rows) {
+            best = h;
+        }
+    }
+    return best;
+}
+
+int qn_lower_attention_prefill(lowerer *l)
+{
+    enum { V_PART = 256 }; /* sums of values that fit into a warp's registers */
+    const qn_step *s = l->step;
+    const qn_spec_attention *sp = &s->spec.attention;
+    const qn_cuda_mem *m = l->opts->mem;
+    int parts = (sp->v_dim + V_PART - 1) / V_PART, v_part = round16((sp->v_dim + parts - 1) / parts);
+    const shape *sh = choose(l, sp, v_part);
+    if (!sh) {
+        return qn_fail(l->err, "step %s: heads of %d and %d dimensions do not fit into shared memory",
+                       s->name, sp->k_dim, sp->v_dim);
+    }
+    int rows = 16 * sh->tiles * sh->warps, heads = packed_heads(sp->n_head / sp->n_head_kv, rows);
+    bool aligned = s->in[0].col % 4 == 0 && qn_lower_stride(l, s->in[0]) % 4 == 0 && sp->k_dim % 4 == 0;
+    launch k = {.kernel = "attention_prefill.cu",
+                .consts = {{"warps", sh->warps, false},
+                           {"tiles", sh->tiles, false},
+                           {"keys", sh->keys, false},
+                           {"stages", sh->stages, false},
+                           {"heads", heads, false},
+                           {"v_part", v_part, false},
+                           {"kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec), false},
+                           {"q_vec", aligned ? 4 : 1, false}},
+                .n_const = 8,
+                .grid = {(uint32_t)(sp->n_head / heads), 1, (uint32_t)parts},
+                .threads = 32 * (uint32_t)sh->warps,
+                .shared = (uint32_t)shared_bytes(sh, sp->k_dim, v_part),
+                .rows_axis = 1,
+                .rows_per = (uint32_t)(rows / heads),
+                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k[s->kv],
+                         m->v[s->kv], qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0])},
+                .n_arg = 7};
+    return qn_lower_launch(l, &k);
+}
