@@ -151,7 +151,8 @@ template <int DIM> QN_DEV void copy_chunk(half_t *dst, const half_t *src, int c,
 template <int DIM, int PAD, int ROW>
 QN_DEV void load_tile(half_t *tile, const half_t *cache, int d0, int first, const place &p)
 {
-    constexpr int chunks = PAD / 8, n = spec::keys * chunks, pitch = PAD + 8, passes = (n + threads - 1) / threads;
+    constexpr int chunks = PAD / 8, n = spec::keys * chunks, pitch = PAD + 8,
+                  passes = (n + threads - 1) / threads;
     constexpr bool even = threads % chunks == 0 && n % threads == 0; // a thread keeps its column
     const int ring = first % spec::kv_rows, r0 = (int)threadIdx.x / chunks, c0 = (int)threadIdx.x % chunks;
     if (even && first >= p.low && first + spec::keys <= p.end && ring + spec::keys <= spec::kv_rows) {
@@ -170,7 +171,8 @@ QN_DEV void load_tile(half_t *tile, const half_t *cache, int d0, int first, cons
         if (n % threads == 0 || i < n) {
             const bool there = first + r >= p.low && first + r < p.end;
             const int row = (ring + r) % spec::kv_rows;
-            copy_chunk<DIM>(tile + r * pitch + 8 * c, cache + (i64)(there ? row : 0) * ROW, c + d0 / 8, there);
+            copy_chunk<DIM>(tile + r * pitch + 8 * c, cache + (i64)(there ? row : 0) * ROW, c + d0 / 8,
+                            there);
         }
     }
 }

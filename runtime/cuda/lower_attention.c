@@ -2,13 +2,19 @@
 #include "cuda/lower_internal.h"
 
 /* Rows of queries (16 * tiles * warps), keys of a tile, tiles of keys in shared memory. The first that fits
- * is taken: wide ones use each key from shared memory for more rows, two stages hide the copies. */
+ * is taken. `many`: only for so many query rows that the blocks still fill the card; then many rows a block,
+ * since each key in shared memory serves all of them. Order and sizes as measured (docs/performance-log.md).
+ */
 typedef struct shape {
     int warps, tiles, keys, stages;
+    bool many;
+    int max_v; /* dimensions of the values whose sums fit into registers */
 } shape;
 static const shape shapes[] = {
-    {4, 2, 64, 2}, {4, 2, 32, 2}, {4, 1, 64, 2}, {4, 1, 32, 2}, {4, 1, 64, 1},
-    {4, 1, 32, 1}, {4, 1, 16, 1}, {2, 1, 16, 1}, {1, 1, 16, 1},
+    {4, 2, 64, 2, true, 64},   {4, 2, 32, 2, true, 128},  {8, 1, 64, 2, true, 256},
+    {8, 1, 32, 1, true, 256},  {4, 1, 64, 2, false, 256}, {4, 1, 32, 2, false, 256},
+    {4, 1, 64, 1, false, 256}, {4, 1, 32, 1, false, 256}, {4, 1, 16, 1, false, 256},
+    {2, 1, 16, 1, false, 256}, {1, 1, 16, 1, false, 256},
 };
 
 static int round16(int n)
@@ -23,25 +29,22 @@ static size_t shared_bytes(const shape *s, int k_dim, int v_part)
     return 2 * (rows * k_pitch + keys * (k_pitch + v_pitch));
 }
 
-/* What a block may ask for: of sm_75 all, of sm_80 to sm_89 what the least of them has, of sm_90 half (two
- * blocks a multiprocessor) unless the heads are too large for that. */
-static size_t shared_limit(int variant, int k_dim)
+/* What a block may ask for: the least of the cards that the variant is for has it. */
+static size_t shared_limit(int variant)
 {
-    return 1024 * (size_t)(variant < QN_VARIANT_SM80    ? 64
-                           : variant < QN_VARIANT_SM90A ? 99
-                           : k_dim > 256                ? 227
-                                                        : 113);
+    return 1024 * (size_t)(variant < QN_VARIANT_SM80 ? 64 : variant < QN_VARIANT_SM90A ? 99 : 227);
 }
 
 static const shape *choose(const lowerer *l, const qn_spec_attention *sp, int v_part)
 {
-    enum { FEW_ROWS = 20000 }; /* below, 128-row blocks would leave multiprocessors idle */
-    bool wide = l->opts->variant >= QN_VARIANT_SM80 && v_part <= 128 && sp->k_dim <= 256 &&
-                (int64_t)l->opts->exec->n_ubatch * sp->n_head >= FEW_ROWS;
+    enum { MANY_ROWS = 20000 }; /* rows times heads: below, 128-row blocks leave multiprocessors idle */
+    bool sm80 = l->opts->variant >= QN_VARIANT_SM80;
+    bool many = sm80 && (int64_t)l->opts->exec->n_ubatch * sp->n_head >= MANY_ROWS;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const shape *s = &shapes[i];
-        bool fits = shared_bytes(s, sp->k_dim, v_part) <= shared_limit(l->opts->variant, sp->k_dim);
-        if (fits && (s->tiles == 1 || wide) && (s->stages == 1 || l->opts->variant >= QN_VARIANT_SM80)) {
+        bool fits = shared_bytes(s, sp->k_dim, v_part) <= shared_limit(l->opts->variant) &&
+                    v_part <= s->max_v && (s->tiles == 1 || sp->k_dim <= 256);
+        if (fits && (many || !s->many) && (sm80 || s->stages == 1)) {
             return s;
         }
     }

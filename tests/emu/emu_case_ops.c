@@ -323,6 +323,7 @@ static int make_attention(emu_case *c, const int *f)
     int n_head = heads[f[0]][0], n_kv = heads[f[0]][1], kd = dims[f[1]][0], vd = dims[f[1]][1];
     int nq = n_head * kd, nv = n_head * vd;
     c->pos = positions[f[3]];
+    c->exec.n_ubatch = f[6] ? 20000 / n_head + 1 : CASE_UBATCH; /* prefill picks its launch shape by it */
     attention_cache(c, n_kv, kd, vd, windows[f[2]]);
     int rows = qn_kv_rows(&c->kv, &c->exec),
         last = c->pos + CASE_UBATCH; /* the queries' own keys are in the cache */
@@ -342,10 +343,12 @@ static int make_attention(emu_case *c, const int *f)
     case_fill(c, 0, 1);
     c->step.in[0] = (qn_view){0, 8, nq};
     c->step.out[0] = (qn_view){1, 1, nv};
+    c->tol_many = 1e-6; /* queries and weights as f16 */
     c->step.spec.attention =
         (qn_spec_attention){n_head, n_kv, kd, vd, windows[f[2]], 0.3f, f[4] ? 3.0f : 0, f[5] ? 8.0f : 0};
-    snprintf(c->name, sizeof c->name, "attention heads %d/%d dims %d/%d window %d pos %d cap %d alibi %d",
-             n_head, n_kv, kd, vd, windows[f[2]], c->pos, f[4], f[5]);
+    snprintf(c->name, sizeof c->name,
+             "attention heads %d/%d dims %d/%d window %d pos %d cap %d alibi %d ubatch %d", n_head, n_kv, kd,
+             vd, windows[f[2]], c->pos, f[4], f[5], c->exec.n_ubatch);
     return 0;
 }
 
@@ -383,7 +386,7 @@ const emu_factors emu_all_factors[] = {
     {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue},
     {"glu", 7, {N_TYPES, 3, 3, 4, 2, 2, 2}, make_glu},
     {"rope_kv", 12, {6, 7, 3, 3, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
-    {"attention", 6, {6, 8, 3, 4, 2, 2}, make_attention},
+    {"attention", 7, {6, 8, 3, 4, 2, 2, 2}, make_attention},
     {"mix", 5, {2, 2, 2, 2, 2}, make_mix},
     {"argmax", 2, {3, 2}, make_argmax},
     {NULL, 0, {0}, NULL},

@@ -189,7 +189,7 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
                     .args = a->args,
                     .n_arg = a->n_arg};
     if (a->rows_axis >= 0) {
-        l.grid[a->rows_axis] = (uint32_t)rows;
+        l.grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
     x->launches[a->program]++;
     return check_report(emu_run(&l, &r), &r, err);

@@ -12,6 +12,21 @@ QN_DEV half_t ptx_float_to_half(float f)
     return emu_float_to_half(f);
 }
 
+QN_DEV u32 ptx_pack_half(float low, float high)
+{
+    return (u32)emu_float_to_half(low) | (u32)emu_float_to_half(high) << 16;
+}
+
+QN_DEV float ptx_exp2(float x)
+{
+    return exp2f(x);
+}
+
+QN_DEV float ptx_reciprocal(float x)
+{
+    return 1.0f / x;
+}
+
 QN_DEV u32x4 ptx_load_stream(const void *p)
 {
     return *(const u32x4 *)p;
