@@ -316,7 +316,9 @@ int qn_cache_each(const qn_cache *c, int (*fn)(void *user, const qn_cache_item *
         }
         return qn_fail(err, "%s: %s", c->dir, strerror(error));
     }
-    qsort(list, (size_t)n, sizeof *list, by_name);
+    if (n > 0) {
+        qsort(list, (size_t)n, sizeof *list, by_name);
+    }
     int rc = 0;
     for (int i = 0; i < n; i++) {
         if (rc == 0) {
