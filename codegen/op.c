@@ -70,6 +70,7 @@ static const qn_field rope_kv_fields[] = {
     F_ENUM(rope_kv, v_norm, qn_names_norm),
     F_ENUM(rope_kv, rope_style, qn_names_rope),
     F_INT(rope_kv, n_rot),
+    F_INT(rope_kv, rot_at),
     F_INT(rope_kv, temp_ctx),
     F_FLOAT(rope_kv, eps),
     F_FLOAT(rope_kv, mscale),
@@ -80,7 +81,20 @@ static const qn_field attention_fields[] = {
     F_INT(attention, v_dim),     F_INT(attention, window),           F_FLOAT(attention, scale),
     F_FLOAT(attention, softcap), F_FLOAT(attention, alibi_max_bias),
 };
-static const qn_field mix_fields[] = {F_INT(mix, n), F_BOOL(mix, has_in1), F_FLOAT(mix, a), F_FLOAT(mix, b)};
+static const qn_field mix_fields[] = {F_INT(mix, n), F_INT(mix, n_in1), F_FLOAT(mix, a), F_FLOAT(mix, b)};
+static const qn_field mul_fields[] = {F_INT(mul, n), F_BOOL(mul, has_w)};
+static const qn_field rescale_fields[] = {F_INT(rescale, n), F_INT(rescale, groups),
+                                          F_BOOL(rescale, average)};
+static const qn_field altup_fields[] = {
+    F_INT(altup, n),
+    F_INT(altup, n_stream),
+    F_BOOL(altup, correct),
+    F_DTYPE(altup, router_dtype),
+    F_DTYPE(altup, coef_dtype),
+    F_FLOAT(altup, eps),
+};
+static const qn_field latent_kv_fields[] = {F_INT(latent_kv, n_head), F_INT(latent_kv, nope),
+                                            F_INT(latent_kv, n_rot), F_INT(latent_kv, v_dim)};
 
 static const char *const no_roles[] = {NULL};
 static const char *const embed_roles[] = {"tokens", "positions", NULL};
@@ -89,6 +103,8 @@ static const char *const linear_roles[] = {"w0", "b0", "s0", "w1", "b1", "s1", "
 static const char *const glu_roles[] = {"gate", "gate_b", "gate_s", "up", "up_b", "up_s", NULL};
 static const char *const rope_kv_roles[] = {"q_norm", "k_norm", NULL};
 static const char *const mix_roles[] = {"s0", "s1", NULL};
+static const char *const mul_roles[] = {"weight", NULL};
+static const char *const altup_roles[] = {"router_norm", "router", "coef", NULL};
 
 /* Tolerances: f32 rounds each operand and sum to 2^-24, f16 to 2^-11 (NMSE 8e-8 an operand), 8 bits of a
  * block of 32 with one scale to about 3e-5; where a product's terms cancel, real models show thirty times
@@ -104,6 +120,8 @@ static const char *const mix_roles[] = {"s0", "s1", NULL};
              {f32_, f16_, int8_}}
 #define select_roles    no_roles
 #define attention_roles no_roles
+#define rescale_roles   no_roles
+#define latent_kv_roles no_roles
 
 const qn_op qn_ops[QN_OP_COUNT] = {
     ROW(QN_OP_EMBED, embed, "gathers and scales token embeddings, adds learned positions", 1e-13, 2e-7, 2e-7),
@@ -115,6 +133,10 @@ const qn_op qn_ops[QN_OP_COUNT] = {
     ROW(QN_OP_ROPE_KV, rope_kv, "QK norm, RoPE, and the store into the KV cache", 1e-11, 2e-7, 2e-7),
     ROW(QN_OP_ATTENTION, attention, "causal softmax attention over the KV cache", 1e-10, 2e-6, 2e-6),
     ROW(QN_OP_MIX, mix, "weighted sum of two rows", 1e-13, 2e-7, 2e-7),
+    ROW(QN_OP_MUL, mul, "product of two rows, element by element", 1e-13, 2e-7, 2e-7),
+    ROW(QN_OP_RESCALE, rescale, "gives rows another row's length, or averages them", 1e-11, 1e-6, 1e-6),
+    ROW(QN_OP_ALTUP, altup, "predicts or corrects parallel residual streams", 1e-10, 1e-5, 1e-5),
+    ROW(QN_OP_LATENT_KV, latent_kv, "puts keys and values of latent attention together", 0, 0, 0),
 };
 
 const qn_op *qn_op_find(const char *name)

@@ -19,6 +19,10 @@ typedef enum qn_op_id {
     QN_OP_ROPE_KV,
     QN_OP_ATTENTION,
     QN_OP_MIX,
+    QN_OP_MUL,
+    QN_OP_RESCALE,
+    QN_OP_ALTUP,
+    QN_OP_LATENT_KV,
     QN_OP_COUNT,
 } qn_op_id;
 
@@ -87,7 +91,7 @@ typedef struct qn_spec_rope_kv {
     int32_t n_head, n_head_kv, k_dim, v_dim, has_kv, v_from_k;
     int32_t qk_norm, q_has_norm, k_has_norm, q_has_w, k_has_w, qk_width, qk_order, qk_weight;
     int32_t v_norm;
-    int32_t rope_style, n_rot, temp_ctx;
+    int32_t rope_style, n_rot, rot_at, temp_ctx; /* dimensions rot_at .. rot_at + n_rot of a head turn */
     float eps, mscale, temp_scale;
 } qn_spec_rope_kv;
 
@@ -99,11 +103,42 @@ typedef struct qn_spec_attention {
 } qn_spec_attention;
 
 /* out = in0 * s0 + in1 * s1, s from 1-element tensors w0, w1 where present, else from a, b. in: 0, 1
- * (optional). */
+ * (n_in1 values, repeated over the row; 0: absent). */
 typedef struct qn_spec_mix {
-    int32_t n, has_in1;
+    int32_t n, n_in1;
     float a, b;
 } qn_spec_mix;
+
+/* out = in0 * in1, element by element; with has_w, w [n] stands for in1. in: 0, 1. w: 0. out: 0 (may be in0's
+ * view). */
+typedef struct qn_spec_mul {
+    int32_t n, has_w;
+} qn_spec_mul;
+
+/* Each of `groups` groups x of n values is given the length of the reference r: y = x |r| / |x| (0 where x is
+ * 0), |x| the root of the sum of squares. out: all y; with `average`: (r + sum of y) / (groups + 1), [n].
+ * in: 0 [groups * n], 1 r [n]. out: 0 (may be in0's view where it is as wide). */
+typedef struct qn_spec_rescale {
+    int32_t n, groups, average;
+} qn_spec_rescale;
+
+/* Alternating updates of n_stream residual streams x_s of n values ("AltUp": Baykal et al. 2023, with the
+ * router of the MatFormer models). m = tanh(R (rms(y) * norm / n)), S values.
+ * Prediction: y = x_0; out_o = x_o + sum_j (P m)[S o + j] x_j.
+ * Correction: y = z;   out_o = x_o + (z - x_0) (1 + (C m)[o]).
+ * in: 0 x [S * n], 1 z [n] (correction only). out: 0 [S * n], another buffer. w: 0 norm [n], 1 R [n, S], 2 P
+ * [S, S * S] or C [S, S]; R, P, C of types f32, f16, bf16. */
+typedef struct qn_spec_altup {
+    int32_t n, n_stream, correct, router_dtype, coef_dtype;
+    float eps;
+} qn_spec_altup;
+
+/* Keys and values of latent attention where standard attention has them: k_h = [k without rope of head h |
+ * shared rope key], v_h. in: 0 [n_head][nope + v_dim], 1 shared key [n_rot]. out: 0 k [n_head * (nope +
+ * n_rot)], 1 v [n_head * v_dim]. */
+typedef struct qn_spec_latent_kv {
+    int32_t n_head, nope, n_rot, v_dim;
+} qn_spec_latent_kv;
 
 typedef union qn_spec {
     qn_spec_embed embed;
@@ -114,6 +149,10 @@ typedef union qn_spec {
     qn_spec_rope_kv rope_kv;
     qn_spec_attention attention;
     qn_spec_mix mix;
+    qn_spec_mul mul;
+    qn_spec_rescale rescale;
+    qn_spec_altup altup;
+    qn_spec_latent_kv latent_kv;
 } qn_spec;
 
 /* What a step's result is computed in. */

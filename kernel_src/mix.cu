@@ -1,4 +1,4 @@
-// mix.cu: out = s0 * in0 + s1 * in1, s from one-element tensors where present.
+// mix.cu: out = s0 * in0 + s1 * in1 (n_in1 values, repeated), s from one-element tensors where present.
 // grid: (rows); block: spec::threads; shared: none.
 #include "types.cuh"
 
@@ -13,6 +13,10 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
     const float a = s0 ? *s0 : spec::a, b = s1 ? *s1 : spec::b;
     for (int i = threadIdx.x; i < spec::n; i += spec::threads) {
         const float x = a * in0[row * in0_stride + i];
-        out[row * out_stride + i] = spec::has_in1 ? x + b * in1[row * in1_stride + i] : x;
+        float y = x;
+        if constexpr (spec::n_in1 > 0) {
+            y += b * in1[row * in1_stride + i % spec::n_in1];
+        }
+        out[row * out_stride + i] = y;
     }
 }

@@ -47,14 +47,14 @@ QN_DEV void normalise(float *x, int n_head, int h, const float *w, float *scratc
     __syncthreads();
 }
 
-// Pairs of the first n_rot dimensions of each head turn by pos * freq. The angle is reduced in double: at
+// Pairs of dimensions rot_at .. rot_at + n_rot of each head turn by pos * freq. The angle is reduced in double: at
 // position 100,000 a float product would be off by thousandths of a turn.
 QN_DEV void rotate(float *x, int n_head, int pos, const float *freq)
 {
     constexpr int half = spec::n_rot > 1 ? spec::n_rot / 2 : 1;
     for (int t = threadIdx.x; t < n_head * half; t += spec::threads) {
         const int i = t % half;
-        float *head = x + t / half * spec::k_dim;
+        float *head = x + t / half * spec::k_dim + spec::rot_at;
         const double turn = 6.283185307179586476925286766559;
         double angle = (double)pos * (double)freq[i];
         angle -= turn * rint(angle / turn);

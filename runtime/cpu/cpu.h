@@ -55,6 +55,10 @@ int qn_cpu_glu(qn_cpu *c, const qn_step *s, qn_err *err);
 int qn_cpu_rope_kv(qn_cpu *c, const qn_step *s, qn_err *err);
 int qn_cpu_attention(qn_cpu *c, const qn_step *s, qn_err *err);
 int qn_cpu_mix(qn_cpu *c, const qn_step *s, qn_err *err);
+int qn_cpu_mul(qn_cpu *c, const qn_step *s, qn_err *err);
+int qn_cpu_rescale(qn_cpu *c, const qn_step *s, qn_err *err);
+int qn_cpu_altup(qn_cpu *c, const qn_step *s, qn_err *err);
+int qn_cpu_latent_kv(qn_cpu *c, const qn_step *s, qn_err *err);
 
 /* Rows a step works on, the address of a view's row, values between rows of a view's buffer. */
 int qn_cpu_rows(const qn_cpu *c, const qn_step *s);

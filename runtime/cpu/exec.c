@@ -49,6 +49,8 @@ static needs find_needs(const qn_plans *p, const qn_exec_opts *opts)
             row = (size_t)s->spec.norm.n;
         } else if (s->op->id == QN_OP_ROPE_KV) {
             row = (size_t)s->spec.rope_kv.n_head_kv * (size_t)s->spec.rope_kv.v_dim;
+        } else if (s->op->id == QN_OP_ALTUP) {
+            row = 2 * (size_t)s->spec.altup.n;
         }
         n.worker_bytes = max_size(n.worker_bytes, row * sizeof(float));
     }

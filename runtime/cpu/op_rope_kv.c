@@ -54,7 +54,7 @@ static void finish_heads(float *x, int n_head, const qn_spec_rope_kv *sp, bool n
         qk_norm(x, n_head, sp->k_dim, sp, w);
     }
     for (int h = 0; cs && h < n_head; h++) {
-        rotate(x + (size_t)h * sp->k_dim, sp->n_rot, sp->rope_style, cs);
+        rotate(x + (size_t)h * sp->k_dim + sp->rot_at, sp->n_rot, sp->rope_style, cs);
     }
     if (norm && sp->qk_order == QN_QK_AFTER_ROPE) {
         qk_norm(x, n_head, sp->k_dim, sp, w);

@@ -5,9 +5,18 @@
 #include "cpu/cpu.h"
 
 const qn_cpu_op qn_cpu_ops[QN_OP_COUNT] = {
-    [QN_OP_EMBED] = qn_cpu_embed,         [QN_OP_SELECT] = qn_cpu_select, [QN_OP_NORM] = qn_cpu_norm,
-    [QN_OP_LINEAR] = qn_cpu_linear,       [QN_OP_GLU] = qn_cpu_glu,       [QN_OP_ROPE_KV] = qn_cpu_rope_kv,
-    [QN_OP_ATTENTION] = qn_cpu_attention, [QN_OP_MIX] = qn_cpu_mix,
+    [QN_OP_EMBED] = qn_cpu_embed,
+    [QN_OP_SELECT] = qn_cpu_select,
+    [QN_OP_NORM] = qn_cpu_norm,
+    [QN_OP_LINEAR] = qn_cpu_linear,
+    [QN_OP_GLU] = qn_cpu_glu,
+    [QN_OP_ROPE_KV] = qn_cpu_rope_kv,
+    [QN_OP_ATTENTION] = qn_cpu_attention,
+    [QN_OP_MIX] = qn_cpu_mix,
+    [QN_OP_MUL] = qn_cpu_mul,
+    [QN_OP_RESCALE] = qn_cpu_rescale,
+    [QN_OP_ALTUP] = qn_cpu_altup,
+    [QN_OP_LATENT_KV] = qn_cpu_latent_kv,
 };
 
 enum { ROW_GRAIN = 4 };
@@ -162,10 +171,10 @@ static void mix_rows(void *arg, int first, int last, int worker)
     float b = j->s->w[1] ? *(const float *)j->s->w[1]->data : sp->b;
     for (int r = first; r < last; r++) {
         const float *x = qn_cpu_at(j->c, j->s->in[0], r);
-        const float *y = sp->has_in1 ? qn_cpu_at(j->c, j->s->in[1], r) : NULL;
+        const float *y = sp->n_in1 ? qn_cpu_at(j->c, j->s->in[1], r) : NULL;
         float *out = qn_cpu_at(j->c, j->s->out[0], r);
         for (int i = 0; i < sp->n; i++) {
-            out[i] = y ? a * x[i] + b * y[i] : a * x[i];
+            out[i] = y ? a * x[i] + b * y[i % sp->n_in1] : a * x[i];
         }
     }
 }

@@ -42,6 +42,11 @@ int qn_lower_attention_prefill(lowerer *l);
 
 /* By qn_op_id: adds the actions of l->step in l->mode. */
 extern int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l);
+/* lower_special.c: rows of that table. */
+int qn_lower_mul(lowerer *l);
+int qn_lower_rescale(lowerer *l);
+int qn_lower_altup(lowerer *l);
+int qn_lower_latent_kv(lowerer *l);
 /* The greedy choice at the end of the decode list. */
 int qn_lower_argmax(lowerer *l, const qn_plan *decode);
 

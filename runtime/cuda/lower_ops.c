@@ -359,7 +359,16 @@ int qn_lower_argmax(lowerer *l, const qn_plan *decode)
 }
 
 int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l) = {
-    [QN_OP_EMBED] = lower_embed,         [QN_OP_SELECT] = lower_select, [QN_OP_NORM] = lower_norm,
-    [QN_OP_LINEAR] = lower_linear,       [QN_OP_GLU] = lower_glu,       [QN_OP_ROPE_KV] = lower_rope_kv,
-    [QN_OP_ATTENTION] = lower_attention, [QN_OP_MIX] = lower_mix,
+    [QN_OP_EMBED] = lower_embed,
+    [QN_OP_SELECT] = lower_select,
+    [QN_OP_NORM] = lower_norm,
+    [QN_OP_LINEAR] = lower_linear,
+    [QN_OP_GLU] = lower_glu,
+    [QN_OP_ROPE_KV] = lower_rope_kv,
+    [QN_OP_ATTENTION] = lower_attention,
+    [QN_OP_MIX] = lower_mix,
+    [QN_OP_MUL] = qn_lower_mul,
+    [QN_OP_RESCALE] = qn_lower_rescale,
+    [QN_OP_ALTUP] = qn_lower_altup,
+    [QN_OP_LATENT_KV] = qn_lower_latent_kv,
 };

@@ -141,6 +141,25 @@ static int bind_per_layer_embedding(qn_binder *b)
                : 0;
 }
 
+/* The matrices of a [n, n, count] tensor, one by one. */
+static int slice(qn_binder *b, const qn_tensor **of, int count)
+{
+    const qn_tensor *t = *of;
+    qn_tensor *parts = qn_arena_alloc(&b->m->arena, sizeof *parts * (size_t)count);
+    if (!parts) {
+        return qn_fail(b->err, "%s: out of memory", qn_gguf_path(b->g));
+    }
+    for (int i = 0; i < count; i++) {
+        parts[i] = *t;
+        parts[i].n_dims = 2;
+        parts[i].ne[2] = 1;
+        parts[i].n_bytes = t->n_bytes / (uint64_t)count;
+        parts[i].data = t->data + (uint64_t)i * parts[i].n_bytes;
+    }
+    *of = parts;
+    return 0;
+}
+
 static int bind_streams(qn_binder *b)
 {
     qn_model *m = b->m;
@@ -155,7 +174,8 @@ static int bind_streams(qn_binder *b)
     }
     qn_shape shape = {{e, e, (uint64_t)m->n_stream - 1, 1}, false};
     return qn_bind_tensor(b, &m->stream_proj, &c->altup.proj, "weight", shape, QN_NEED_YES) ||
-                   qn_bind_tensor(b, &m->stream_unembd, &c->altup.unembd, "weight", shape, QN_NEED_YES)
+                   qn_bind_tensor(b, &m->stream_unembd, &c->altup.unembd, "weight", shape, QN_NEED_YES) ||
+                   slice(b, &m->stream_proj, m->n_stream - 1) || slice(b, &m->stream_unembd, m->n_stream - 1)
                ? -1
                : 0;
 }

@@ -165,7 +165,7 @@ typedef struct qn_model {
     qn_norm ple_norm;
 
     int n_stream; /* AltUp streams; 1: plain */
-    const qn_tensor *stream_proj, *stream_unembd;
+    const qn_tensor *stream_proj, *stream_unembd; /* [n_stream - 1] matrices, [n_embd, n_embd] each */
 
     uint64_t weight_bytes; /* of all bound tensors, each once */
     const char **unused;   /* names of tensors no slot took, for `info` and `check`; NULL-terminated */

@@ -229,17 +229,18 @@ static int make_glu(emu_case *c, const int *f)
 
 static int make_mix(emu_case *c, const int *f)
 {
-    int n = f[0] ? 300 : 17;
+    int n = f[0] ? 300 : 18;
     c->bufs[0].width = c->bufs[1].width = c->bufs[2].width = n + 1;
     case_fill(c, 0, 1);
     case_fill(c, 2, 1);
     c->step.in[0] = (qn_view){0, 1, n};
-    c->step.in[1] = f[1] ? (qn_view){2, 0, n} : (qn_view){-1, 0, 0};
+    int n_in1 = f[1] == 0 ? 0 : f[1] == 1 ? n : n / 3;
+    c->step.in[1] = n_in1 ? (qn_view){2, 0, n_in1} : (qn_view){-1, 0, 0};
     c->step.out[0] = f[4] ? (qn_view){0, 1, n} : (qn_view){1, 1, n};
     c->step.w[0] = f[2] ? case_tensor(c, QN_F32, 1, 1, 2) : NULL;
     c->step.w[1] = f[1] && f[3] ? case_tensor(c, QN_F32, 1, 1, 2) : NULL;
-    c->step.spec.mix = (qn_spec_mix){n, f[1], 1.5f, f[1] ? -0.5f : 0};
-    snprintf(c->name, sizeof c->name, "mix n %d in1 %d s0 %d s1 %d in place %d", n, f[1], f[2], f[3], f[4]);
+    c->step.spec.mix = (qn_spec_mix){n, n_in1, 1.5f, f[1] ? -0.5f : 0};
+    snprintf(c->name, sizeof c->name, "mix n %d in1 %d s0 %d s1 %d in place %d", n, n_in1, f[2], f[3], f[4]);
     return 0;
 }
 
@@ -261,6 +262,7 @@ static int make_rope_kv(emu_case *c, const int *f)
     int style = f[2], norm = f[4], has_kv = f[5] != 1, v_from_k = f[5] == 2 && kd == vd;
     int full = norm && f[6], weight = full ? QN_QKW_CHANNEL : f[8] - 1;
     int n_rot = style == 0 ? 0 : f[3] == 0 ? kd : f[3] == 1 ? kd / 2 : 20;
+    int rot_at = style != 0 && f[3] == 3 ? kd - n_rot : 0;
     int nq = n_head * kd, nk = n_kv * kd, nv = n_kv * vd;
     qn_spec_rope_kv *s = &c->step.spec.rope_kv;
     *s = (qn_spec_rope_kv){.n_head = n_head,
@@ -280,6 +282,7 @@ static int make_rope_kv(emu_case *c, const int *f)
                            .v_norm = f[9],
                            .rope_style = style,
                            .n_rot = n_rot,
+                           .rot_at = rot_at,
                            .temp_ctx = 16,
                            .eps = 1e-5f,
                            .mscale = style ? 1.25f : 1.0f,
@@ -309,9 +312,10 @@ static int make_rope_kv(emu_case *c, const int *f)
         c->step.table = freq;
     }
     snprintf(c->name, sizeof c->name,
-             "rope_kv heads %d/%d dims %d/%d style %d n_rot %d norm %d full %d order %d weight %d v %d kv %d "
+             "rope_kv heads %d/%d dims %d/%d style %d n_rot %d at %d norm %d full %d order %d weight %d v %d "
+             "kv %d "
              "temp %d pos %d",
-             n_head, n_kv, kd, vd, style, n_rot, norm, full, f[7], f[8], f[9], f[5], f[10], c->pos);
+             n_head, n_kv, kd, vd, style, n_rot, rot_at, norm, full, f[7], f[8], f[9], f[5], f[10], c->pos);
     return 0;
 }
 
@@ -385,9 +389,13 @@ const emu_factors emu_all_factors[] = {
     {"linear", 6, {N_TYPES, 3, 2, 3, 3, 2}, make_linear},
     {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue},
     {"glu", 7, {N_TYPES, 3, 3, 4, 2, 2, 2}, make_glu},
-    {"rope_kv", 12, {6, 7, 3, 3, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
+    {"rope_kv", 12, {6, 7, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
     {"attention", 7, {6, 8, 3, 4, 2, 2, 2}, make_attention},
-    {"mix", 5, {2, 2, 2, 2, 2}, make_mix},
+    {"mix", 5, {2, 3, 2, 2, 2}, make_mix},
+    {"mul", 3, {2, 2, 2}, emu_make_mul},
+    {"rescale", 4, {3, 3, 2, 2}, emu_make_rescale},
+    {"altup", 5, {3, 3, 2, 3, 3}, emu_make_altup},
+    {"latent_kv", 2, {3, 3}, emu_make_latent_kv},
     {"argmax", 2, {3, 2}, make_argmax},
     {NULL, 0, {0}, NULL},
 };

@@ -46,6 +46,12 @@ typedef struct emu_factors {
 } emu_factors;
 extern const emu_factors emu_all_factors[];
 
+/* emu_case_special.c: rows of that table. */
+int emu_make_mul(emu_case *c, const int *f);
+int emu_make_rescale(emu_case *c, const int *f);
+int emu_make_altup(emu_case *c, const int *f);
+int emu_make_latent_kv(emu_case *c, const int *f);
+
 /* For builders: memory that goes with the case, random numbers, tensors. */
 void *case_alloc(emu_case *c, size_t bytes);
 float case_uniform(emu_case *c); /* in [-1, 1) */

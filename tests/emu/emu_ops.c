@@ -89,9 +89,9 @@ static void start_values(emu_case *c, qn_exec *cpu, qn_exec *emu)
     }
 }
 
-static int compare_case(emu_case *c, qn_exec *cpu, qn_exec *emu, int rows, error_sum *e, qn_err *err)
+static int compare_view(const emu_case *c, qn_exec *cpu, qn_exec *emu, qn_view v, int rows, error_sum *e,
+                        qn_err *err)
 {
-    qn_view v = c->step.out[0];
     int n_out = c->step.rows == QN_ROWS_TOKENS ? rows : c->outputs == QN_OUT_ALL ? rows : 1;
     size_t n = (size_t)n_out * (size_t)v.width;
     float *got = malloc(n * sizeof(float)), *want = malloc(n * sizeof(float));
@@ -101,6 +101,15 @@ static int compare_case(emu_case *c, qn_exec *cpu, qn_exec *emu, int rows, error
     }
     free(got);
     free(want);
+    return rc;
+}
+
+static int compare_case(emu_case *c, qn_exec *cpu, qn_exec *emu, int rows, error_sum *e, qn_err *err)
+{
+    int rc = 0;
+    for (int i = 0; i < QN_STEP_VIEWS && rc == 0; i++) {
+        rc = c->step.out[i].buf >= 0 ? compare_view(c, cpu, emu, c->step.out[i], rows, e, err) : 0;
+    }
     if (rc == 0 && c->step.op->id == QN_OP_ROPE_KV && c->step.kv >= 0) {
         const qn_cpu_kv *kv = &((const qn_cpu *)cpu)->kv[0];
         for (int r = 0; r < rows; r++) {

@@ -154,8 +154,13 @@ static void gemma3n(void **state)
     qn_model *m = load("gemma3n");
     assert_int_equal(m->n_stream, 4);
     assert_int_equal(m->ple_width, 256);
-    assert_int_equal(m->stream_proj->ne[2], 3);
-    assert_int_equal(m->stream_unembd->ne[2], 3);
+    for (int i = 0; i < 3; i++) {
+        const qn_tensor *all = qn_gguf_find_tensor(m->gguf, "altup_unembd_proj.weight"),
+                        *one = &m->stream_unembd[i];
+        assert_int_equal(one->ne[0] * one->ne[1] * one->ne[2], 32 * 32);
+        assert_ptr_equal(one->data, all->data + i * 32 * 32 * 2);
+        assert_int_equal(m->stream_proj[i].n_bytes, 32 * 32 * 2);
+    }
     assert_true(m->logit_softcap == 30 && m->tied);
     for (int il = 0; il < 22; il++) {
         const qn_layer *l = &m->layers[il];
