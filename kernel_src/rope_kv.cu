@@ -47,8 +47,8 @@ QN_DEV void normalise(float *x, int n_head, int h, const float *w, float *scratc
     __syncthreads();
 }
 
-// Pairs of dimensions rot_at .. rot_at + n_rot of each head turn by pos * freq. The angle is reduced in double: at
-// position 100,000 a float product would be off by thousandths of a turn.
+// Pairs of dimensions rot_at .. rot_at + n_rot of each head turn by pos * freq. The angle is reduced in
+// double: at position 100,000 a float product would be off by thousandths of a turn.
 QN_DEV void rotate(float *x, int n_head, int pos, const float *freq)
 {
     constexpr int half = spec::n_rot > 1 ? spec::n_rot / 2 : 1;

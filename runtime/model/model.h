@@ -164,7 +164,7 @@ typedef struct qn_model {
     qn_linear ple_proj;
     qn_norm ple_norm;
 
-    int n_stream; /* AltUp streams; 1: plain */
+    int n_stream;                                 /* AltUp streams; 1: plain */
     const qn_tensor *stream_proj, *stream_unembd; /* [n_stream - 1] matrices, [n_embd, n_embd] each */
 
     uint64_t weight_bytes; /* of all bound tensors, each once */

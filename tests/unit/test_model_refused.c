@@ -340,7 +340,7 @@ static void architectures(void **state)
     qn_err err;
     open_file(&a);
     assert_int_equal(qn_model_from_gguf(&m, a.g, NULL, &err), -1);
-    assert_non_null(strstr(err.text, "t.gguf: architecture \"t\" is not supported; quern knows gemma"));
+    assert_non_null(strstr(err.text, "t.gguf: architecture \"t\" is not supported; quern knows apertus"));
     assert_non_null(strstr(err.text, "llama"));
     qn_model_opts opts = {.config_dir = "/nonexistent"};
     assert_int_equal(qn_model_from_gguf(&m, a.g, &opts, &err), -1);
