@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/config_internal.h"
+#include "model/model_internal.h"
 
 static void apply(qn_eval *e, const qn_group *g)
 {
@@ -136,6 +137,12 @@ static int start(qn_eval *e, const qn_config *c, const qn_gguf *g, char *arch, s
 int qn_config_resolve(const qn_config *c, const qn_gguf *g, int il, int n_ctx, qn_layer_cfg *out,
                       const char **kind, qn_err *err)
 {
+    return qn_config_resolve_all(c, g, il, n_ctx, out, kind, NULL, err);
+}
+
+int qn_config_resolve_all(const qn_config *c, const qn_gguf *g, int il, int n_ctx, qn_layer_cfg *out,
+                          const char **kind, qn_faults *faults, qn_err *err)
+{
     char arch[65];
     qn_eval e = {.il = 0, .n_ctx = n_ctx};
     memset(out, 0, sizeof *out);
@@ -165,11 +172,19 @@ int qn_config_resolve(const qn_config *c, const qn_gguf *g, int il, int n_ctx, q
     if (rc) {
         return -1;
     }
+    int before = faults ? faults->n : 0;
     for (int row = 0; row < qn_n_leaves; row++) {
         out->from[row] = e.node[row];
         if (qn_value_leaf(&e, row, out, err)) {
-            return -1;
+            if (!faults) {
+                return -1;
+            }
+            faults->report(faults->user, err->text);
+            faults->n++;
         }
+    }
+    if (faults && faults->n > before) {
+        return qn_fail(err, "%s: layer %d: %s does not fit its keys", qn_gguf_path(g), il, c->name);
     }
     set_shared_norm(out);
     return out->rope.scaling == QN_SCALING_FILE ? scaling_of_file(&e, out, err) : 0;

@@ -89,7 +89,7 @@ static int bind_vocab(qn_binder *b)
     if (!m->tied && qn_bind_tensor(b, &m->out.w, &c->output.tensor, "weight", shape, QN_NEED_YES)) {
         return -1;
     }
-    if (!m->out.w) {
+    if (!m->out.w && !b->faults) {
         return qn_fail(b->err, "%s: output.tensor is none and output.tied is never", m->config_name);
     }
     return qn_bind_tensor(b, &m->out.b, &c->output.tensor, "bias", vector, (qn_need)c->output.bias) ||
@@ -105,6 +105,9 @@ static int check_vocab(const qn_binder *b)
     const qn_model *m = b->m;
     const qn_kv *tokens = qn_gguf_find(b->g, "tokenizer.ggml.tokens");
     int n = 0;
+    if (!m->tok_embd) {
+        return 0;
+    }
     if (tokens && tokens->count != (uint64_t)m->n_vocab) {
         return qn_fail(b->err, "%s: tensor %s has %d rows, tokenizer.ggml.tokens has %llu entries",
                        qn_gguf_path(b->g), m->tok_embd->name, m->n_vocab, (unsigned long long)tokens->count);
@@ -145,6 +148,9 @@ static int bind_per_layer_embedding(qn_binder *b)
 static int slice(qn_binder *b, const qn_tensor **of, int count)
 {
     const qn_tensor *t = *of;
+    if (!t) {
+        return 0;
+    }
     qn_tensor *parts = qn_arena_alloc(&b->m->arena, sizeof *parts * (size_t)count);
     if (!parts) {
         return qn_fail(b->err, "%s: out of memory", qn_gguf_path(b->g));
@@ -254,7 +260,7 @@ static int bind_one_layer(qn_binder *b, int il, qn_layer_cfg *cfg)
     qn_model *m = b->m;
     const char *kind;
     qn_layer *l = &m->layers[il];
-    if (qn_config_resolve(b->config, b->g, il, m->n_ctx, cfg, &kind, b->err)) {
+    if (qn_config_resolve_all(b->config, b->g, il, m->n_ctx, cfg, &kind, b->faults, b->err)) {
         return -1;
     }
     l->kind = qn_arena_strndup(&m->arena, kind, strlen(kind));
@@ -308,6 +314,7 @@ static int bind_layers(qn_binder *b, const qn_layer_cfg *first)
     int rc = 0;
     for (int il = 0; il < n && !rc; il++) {
         rc = bind_one_layer(b, il, cfg);
+        rc = rc ? qn_bind_fault(b) : 0;
     }
     free(cfg);
     if (!rc) {
@@ -357,19 +364,20 @@ static int bind_all(qn_binder *b)
     if (!first) {
         return qn_fail(b->err, "%s: out of memory", qn_gguf_path(b->g));
     }
-    int rc = qn_config_resolve(b->config, b->g, 0, m->n_ctx, first, &kind, b->err);
+    int rc = qn_config_resolve_all(b->config, b->g, 0, m->n_ctx, first, &kind, b->faults, b->err);
     if (!rc) {
         b->cfg = first;
         m->n_embd = first->embedding.width;
-        rc = bind_globals(b) || bind_layers(b, first) || account(b);
+        rc = bind_globals(b);
+        rc = (rc && qn_bind_fault(b)) || bind_layers(b, first) || account(b);
     }
     free(first);
     return rc ? -1 : 0;
 }
 
-static int bind(qn_model *m, const qn_config *config, qn_err *err)
+static int bind(qn_model *m, const qn_config *config, qn_faults *faults, qn_err *err)
 {
-    qn_binder b = {.m = m, .g = m->gguf, .config = config, .err = err};
+    qn_binder b = {.m = m, .g = m->gguf, .config = config, .faults = faults, .err = err};
     const char *name = qn_config_name(config);
     m->config_name = qn_arena_strndup(&m->arena, name, strlen(name));
     int rc = m->config_name ? bind_all(&b) : qn_fail(err, "%s: out of memory", qn_gguf_path(m->gguf));
@@ -384,7 +392,7 @@ static int find_and_bind(qn_model *m, const qn_model_opts *opts, qn_err *err)
     if (qn_config_find(&config, m->arch, opts ? opts->config_dir : NULL, err)) {
         return qn_fail_prefix(err, "%s", qn_gguf_path(m->gguf));
     }
-    int rc = bind(m, config, err);
+    int rc = bind(m, config, NULL, err);
     qn_config_free(config);
     return rc;
 }
@@ -400,29 +408,58 @@ static int no_tensors(qn_model *m, const qn_model_opts *opts, qn_err *err)
     return qn_fail(err, "%s: has no tensors (a vocabulary only)", qn_gguf_path(m->gguf));
 }
 
-int qn_model_with_config(qn_model **out, qn_gguf *g, const qn_config *config, const qn_model_opts *opts,
-                         qn_err *err)
+static int start(qn_model **out, qn_gguf *g, const qn_model_opts *opts, qn_err *err)
 {
-    *out = NULL;
     qn_model *m = qn_calloc(1, sizeof *m);
     if (!m) {
         return qn_fail(err, "%s: out of memory", qn_gguf_path(g));
     }
+    *out = m;
     m->gguf = g;
     m->config_name = "";
     m->n_stream = 1;
-    int rc = read_arch(m, err) || qn_model_refuse(g, m->arch, err) || choose_ctx(m, opts, err);
+    return read_arch(m, err) || qn_model_refuse(g, m->arch, err) || choose_ctx(m, opts, err) ? -1 : 0;
+}
+
+/* A model that did not come about; the file stays the caller's. */
+static int give_up(qn_model **out)
+{
+    if (*out) {
+        (*out)->gguf = NULL;
+        qn_model_free(*out);
+        *out = NULL;
+    }
+    return -1;
+}
+
+int qn_model_with_config(qn_model **out, qn_gguf *g, const qn_config *config, const qn_model_opts *opts,
+                         qn_err *err)
+{
+    *out = NULL;
+    int rc = start(out, g, opts, err);
     if (!rc && qn_gguf_n_tensors(g) == 0) {
-        rc = no_tensors(m, opts, err);
+        rc = no_tensors(*out, opts, err);
     } else if (!rc) {
-        rc = config ? bind(m, config, err) : find_and_bind(m, opts, err);
+        rc = config ? bind(*out, config, NULL, err) : find_and_bind(*out, opts, err);
     }
-    if (rc) {
-        m->gguf = NULL;
-        qn_model_free(m);
-        return -1;
+    return rc ? give_up(out) : 0;
+}
+
+int qn_model_with_faults(qn_model **out, qn_gguf *g, const qn_config *config, const qn_model_opts *opts,
+                         qn_faults *faults, qn_err *err)
+{
+    *out = NULL;
+    if (start(out, g, opts, err) || (qn_gguf_n_tensors(g) == 0 && no_tensors(*out, NULL, err))) {
+        return give_up(out);
     }
-    *out = m;
+    int before = faults->n;
+    if (bind(*out, config, faults, err)) {
+        give_up(out);
+        if (faults->n == before) {
+            faults->report(faults->user, err->text);
+            faults->n++;
+        }
+    }
     return 0;
 }
 

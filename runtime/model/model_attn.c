@@ -146,7 +146,7 @@ static int bind_latent(qn_binder *b, qn_attn *a)
                           qn_bind_rms(b, &a->q_a_norm, &c->latent.q_a_norm, q_rank) ||
                           qn_bind_linear(b, &a->q_b, &c->latent.q_b, q_rank, q_rows, QN_NEED_NO)
                     : qn_bind_linear(b, &a->q, &c->attention.q, e, q_rows, (qn_need)c->attention.bias);
-    if (!rc && q_rank && (!a->q_a.w || !a->q_b.w)) {
+    if (!rc && q_rank && !(b->faults && b->faults->n) && (!a->q_a.w || !a->q_b.w)) {
         return qn_fail(b->err, "%s: latent.q_rank needs latent.q_a and q_b", b->m->config_name);
     }
     return rc || qn_bind_linear(b, &a->kv_a, &c->latent.kv_a, e, kv_rank + rot, QN_NEED_NO) ||
@@ -217,5 +217,5 @@ int qn_bind_attn(qn_binder *b, qn_layer *l)
     if (qn_bind_linear(b, &a->out, &c->attention.out, out_width, e, (qn_need)c->attention.out_bias)) {
         return -1;
     }
-    return need_names(b, a);
+    return b->faults && b->faults->n ? 0 : need_names(b, a);
 }

@@ -61,6 +61,16 @@ static int use(qn_binder *b, const qn_tensor *t)
     return 0;
 }
 
+int qn_bind_fault(qn_binder *b)
+{
+    if (!b->faults) {
+        return -1;
+    }
+    b->faults->report(b->faults->user, b->err->text);
+    b->faults->n++;
+    return 0;
+}
+
 int qn_bind_named(qn_binder *b, const qn_tensor **out, const char *name, const char *suffix, qn_shape shape,
                   qn_need need, const void *leaf)
 {
@@ -79,12 +89,14 @@ int qn_bind_named(qn_binder *b, const qn_tensor **out, const char *name, const c
     if (!t) {
         char full[NAME_MAX_LEN];
         full_name(b, name, suffix, full);
-        return qn_fail(b->err, "%s: tensor %s %s is missing (asked for by %s)", file, full, want, origin);
+        qn_fail(b->err, "%s: tensor %s %s is missing (asked for by %s)", file, full, want, origin);
+        return qn_bind_fault(b);
     }
     for (int i = 0; i < 4; i++) {
         if (t->ne[i] != shape.ne[i]) {
-            return qn_fail(b->err, "%s: tensor %s is %s, expected %s (%s)", file, t->name,
-                           shape_text(t->ne, have, sizeof have), want, origin);
+            qn_fail(b->err, "%s: tensor %s is %s, expected %s (%s)", file, t->name,
+                    shape_text(t->ne, have, sizeof have), want, origin);
+            return qn_bind_fault(b);
         }
     }
     const qn_dtype *type = qn_dtype_get(t->type);
@@ -93,8 +105,9 @@ int qn_bind_named(qn_binder *b, const qn_tensor **out, const char *name, const c
                        t->name, type->name, qn_dtype_get(QN_F32)->name, origin);
     }
     if (!type->decode) {
-        return qn_fail(b->err, "%s: tensor %s is of type %s, which is not supported (supported: %s)", file,
-                       t->name, type->name, qn_dtype_supported());
+        qn_fail(b->err, "%s: tensor %s is of type %s, which is not supported (supported: %s)", file, t->name,
+                type->name, qn_dtype_supported());
+        return qn_bind_fault(b);
     }
     *out = t;
     return use(b, t);

@@ -11,6 +11,13 @@ typedef struct qn_rope_table {
     int n;
 } qn_rope_table;
 
+/* Where faults go when all are wanted and not the first alone (model_check.c). */
+typedef struct qn_faults {
+    void (*report)(void *user, const char *text);
+    void *user;
+    int n;
+} qn_faults;
+
 typedef struct qn_binder {
     qn_model *m;
     const qn_gguf *g;
@@ -21,6 +28,7 @@ typedef struct qn_binder {
     size_t n_used, cap_used;
     qn_rope_table *table;
     int n_tables, cap_tables;
+    qn_faults *faults; /* NULL: the first fault ends the load */
     qn_err *err;
 } qn_binder;
 
@@ -33,6 +41,18 @@ typedef struct qn_shape {
 /* model.c: qn_model_from_gguf with a config in hand instead of the one that the architecture's name finds. */
 int qn_model_with_config(qn_model **out, qn_gguf *g, const qn_config *config, const qn_model_opts *opts,
                          qn_err *err);
+
+/* The same for a check: every fault is reported, and *out is a model to look at only, where slots may be
+ * empty (NULL: nothing could be bound). -1: the file is no such model at all, or out of memory. */
+int qn_model_with_faults(qn_model **out, qn_gguf *g, const qn_config *config, const qn_model_opts *opts,
+                         qn_faults *faults, qn_err *err);
+/* b->err has a fault: -1, or 0 after reporting it. */
+int qn_bind_fault(qn_binder *b);
+
+/* config_resolve.c: qn_config_resolve; with `faults`, all leaves that have no value are reported before it
+ * fails. */
+int qn_config_resolve_all(const qn_config *c, const qn_gguf *g, int il, int n_ctx, qn_layer_cfg *out,
+                          const char **kind, qn_faults *faults, qn_err *err);
 
 /* model_refuse.c: files that are no dense decoder are refused by what they are. */
 int qn_model_refuse(const qn_gguf *g, const char *arch, qn_err *err);
