@@ -8,6 +8,7 @@ int qn_cmd_run(int argc, char **argv);
 int qn_cmd_info(int argc, char **argv);
 int qn_cmd_plan(int argc, char **argv);
 int qn_cmd_check(int argc, char **argv);
+int qn_cmd_draft(int argc, char **argv);
 int qn_cmd_ptx(int argc, char **argv);
 int qn_cmd_logits(int argc, char **argv);
 int qn_cmd_perplexity(int argc, char **argv);

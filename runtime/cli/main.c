@@ -13,6 +13,7 @@ const qn_command qn_commands[] = {
     {"tokenize", qn_cmd_tokenize, "token ids of a text", "Text"},
     {"detokenize", qn_cmd_detokenize, "text of token ids", "Text"},
     {"check", qn_cmd_check, "a model config, alone or against a file", "Model configs"},
+    {"draft", qn_cmd_draft, "a config proposed for a file whose architecture has none", "Model configs"},
     {"bench", qn_cmd_bench, "tokens per second", "Measure"},
     {"profile", qn_cmd_profile, "where the time goes, step by step", "Measure"},
     {"perplexity", qn_cmd_perplexity, "how well a model predicts a text", "Measure"},

@@ -124,8 +124,9 @@ int qn_config_find(qn_config **out, const char *arch, const char *dir, qn_err *e
         rc = qn_config_from_tree(out, s.doc, s.name, err);
         s.doc = NULL;
     } else if (!rc) {
-        rc = qn_fail(err, "architecture \"%.64s\" is not supported; %s knows %s%s", arch, dir ? dir : "quern",
-                     s.list_len ? s.list : "none", s.broken);
+        rc = qn_fail(err,
+                     "architecture \"%.64s\" is not supported; %s knows %s%s (quern draft proposes a config)",
+                     arch, dir ? dir : "quern", s.list_len ? s.list : "none", s.broken);
     }
     qn_yaml_free(s.doc);
     free(s.name);

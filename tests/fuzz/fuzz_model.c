@@ -3,8 +3,11 @@
  * everything that later stages read of it is read. */
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "model/config.h"
 #include "model/model.h"
+#include "model/model_draft.h"
 
 static volatile unsigned sink; /* keeps the reads */
 
@@ -81,6 +84,21 @@ static void read_model(const qn_model *m)
     must(qn_model_weight_bytes(m) <= qn_gguf_file_bytes(m->gguf));
 }
 
+/* A config proposed for whatever the file says parses. */
+static void draft(qn_gguf *g)
+{
+    char *text;
+    qn_config *c;
+    qn_err err = {""};
+    if (qn_model_draft(&text, g, &err)) {
+        must(text == NULL && err.text[0]);
+        return;
+    }
+    must(qn_config_parse(&c, text, strlen(text), "draft", &err) == 0);
+    qn_config_free(c);
+    free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -90,6 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (qn_gguf_open_memory(&g, data, size, "fuzz", &err)) {
         return 0;
     }
+    draft(g);
     if (qn_model_from_gguf(&m, g, NULL, &err)) {
         must(m == NULL && err.text[0]);
         qn_gguf_close(g);
