@@ -7,9 +7,10 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* ---- 64 codes in order, number u of a row. `last`: only 32 are left (types of 32 values a block). ---- */
+/* ---- 64 codes in order: unit u of the 256 values that begin at p. `last`: only 32 are left (types of 32
+ * values a block). ---- */
 
-typedef __m512i (*unit_fn)(const uint8_t *row, int u, bool last);
+typedef __m512i (*unit_fn)(const uint8_t *p, int u, bool last);
 
 INLINE __m512i low_high(uint64_t low_words, uint64_t high_words)
 {
@@ -47,77 +48,74 @@ INLINE __m512i iq4(const uint8_t *a, const uint8_t *b)
     return _mm512_shuffle_epi8(table, nibbles(a, b));
 }
 
-INLINE __m512i unit_q4_0(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q4_0(const uint8_t *p, int u, bool last)
 {
-    const uint8_t *p = row + 36 * u + 2;
+    p += 36 * u + 2;
     return nibbles(p, last ? p : p + 18);
 }
-INLINE __m512i unit_q4_1(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q4_1(const uint8_t *p, int u, bool last)
 {
-    const uint8_t *p = row + 40 * u + 4;
+    p += 40 * u + 4;
     return nibbles(p, last ? p : p + 20);
 }
-INLINE __m512i unit_q5_0(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q5_0(const uint8_t *p, int u, bool last)
 {
-    const uint8_t *p = row + 44 * u + 2;
+    p += 44 * u + 2;
     return fives(p, last ? p : p + 22);
 }
-INLINE __m512i unit_q5_1(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q5_1(const uint8_t *p, int u, bool last)
 {
-    const uint8_t *p = row + 48 * u + 4;
+    p += 48 * u + 4;
     return fives(p, last ? p : p + 24);
 }
-INLINE __m512i unit_iq4_nl(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_iq4_nl(const uint8_t *p, int u, bool last)
 {
-    const uint8_t *p = row + 36 * u + 2;
+    p += 36 * u + 2;
     return iq4(p, last ? p : p + 18);
 }
-INLINE __m512i unit_q8_0(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q8_0(const uint8_t *p, int u, bool last)
 {
-    const uint8_t *p = row + 68 * u + 2;
+    p += 68 * u + 2;
     __m256i a = _mm256_loadu_si256((const __m256i *)p);
     __m256i b = _mm256_loadu_si256((const __m256i *)(last ? p : p + 34));
     return _mm512_xor_si512(_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1), _mm512_set1_epi8((char)128));
 }
 
-INLINE __m512i unit_q2_K(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q2_K(const uint8_t *p, int u, bool last)
 {
     (void)last;
     unsigned by = 4 * (u & 1);
-    __m512i v = twice(row + 84 * (u / 4) + 16 + 32 * ((u >> 1) & 1));
+    __m512i v = twice(p + 16 + 32 * (u >> 1));
     return _mm512_and_si512(_mm512_srlv_epi64(v, low_high(by, by + 2)), _mm512_set1_epi8(3));
 }
-INLINE __m512i unit_q3_K(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q3_K(const uint8_t *p, int u, bool last)
 {
     (void)last;
-    const uint8_t *p = row + 110 * (u / 4);
-    unsigned by = 4 * (u & 1), bit = 2 * (u & 3);
-    __m512i v = _mm512_srlv_epi64(twice(p + 32 + 32 * ((u >> 1) & 1)), low_high(by, by + 2));
+    unsigned by = 4 * (u & 1), bit = 2 * u;
+    __m512i v = _mm512_srlv_epi64(twice(p + 32 + 32 * (u >> 1)), low_high(by, by + 2));
     v = _mm512_and_si512(v, _mm512_set1_epi8(3));
     __m512i bits = low_high(0x0101010101010101u << bit, 0x0202020202020202u << bit);
     return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(twice(p), bits), v, _mm512_set1_epi8(4));
 }
-INLINE __m512i unit_q4_K(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q4_K(const uint8_t *p, int u, bool last)
 {
     (void)last;
-    __m512i v = twice(row + 144 * (u / 4) + 16 + 32 * (u & 3));
+    __m512i v = twice(p + 16 + 32 * u);
     return _mm512_and_si512(_mm512_srlv_epi64(v, low_high(0, 4)), _mm512_set1_epi8(15));
 }
-INLINE __m512i unit_q5_K(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q5_K(const uint8_t *p, int u, bool last)
 {
     (void)last;
-    const uint8_t *p = row + 176 * (u / 4);
-    int bit = 2 * (u & 3);
-    __m512i v = _mm512_srlv_epi64(twice(p + 48 + 32 * (u & 3)), low_high(0, 4));
+    int bit = 2 * u;
+    __m512i v = _mm512_srlv_epi64(twice(p + 48 + 32 * u), low_high(0, 4));
     v = _mm512_and_si512(v, _mm512_set1_epi8(15));
     __m512i bits = low_high(0x0101010101010101u << bit, 0x0202020202020202u << bit);
     return _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(twice(p + 16), bits), v, _mm512_set1_epi8(16));
 }
-INLINE __m512i unit_q6_K(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_q6_K(const uint8_t *p, int u, bool last)
 {
     (void)last;
-    const uint8_t *p = row + 210 * (u / 4), *half = p + 64 * ((u >> 1) & 1);
-    __m512i v = _mm512_loadu_si512(half), top = twice(p + 128 + 32 * ((u >> 1) & 1));
+    __m512i v = _mm512_loadu_si512(p + 64 * (u >> 1)), top = twice(p + 128 + 32 * (u >> 1));
     if (u & 1) {
         v = _mm512_srli_epi64(v, 4);
         top = _mm512_srlv_epi64(top, low_high(0, 2));
@@ -127,18 +125,19 @@ INLINE __m512i unit_q6_K(const uint8_t *row, int u, bool last)
     return _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi8(15)),
                            _mm512_and_si512(top, _mm512_set1_epi8(0x30)));
 }
-INLINE __m512i unit_iq4_xs(const uint8_t *row, int u, bool last)
+INLINE __m512i unit_iq4_xs(const uint8_t *p, int u, bool last)
 {
     (void)last;
-    const uint8_t *p = row + 136 * (u / 4) + 8 + 32 * (u & 3);
+    p += 8 + 32 * u;
     return iq4(p, p + 16);
 }
 
-/* ---- dot products of one row with n_t rows of x ---- */
+/* ---- dot products of two rows of W at a time ---- */
 
-INLINE __m512 add_unit(__m512 acc, __m512i code, const int8_t *q, bool wide, __m512 scale)
+enum { PAIR = 2 };
+
+INLINE __m512 add_unit(__m512 acc, __m512i code, __m512i x, bool wide, __m512 scale)
 {
-    __m512i x = _mm512_loadu_si512(q);
     __m512i i = _mm512_dpbusd_epi32(_mm512_setzero_si512(), code, x);
     if (wide) {
         i = _mm512_sub_epi32(i, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)128), x));
@@ -146,142 +145,165 @@ INLINE __m512 add_unit(__m512 acc, __m512i code, const int8_t *q, bool wide, __m
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(i), scale, acc);
 }
 
-/* 256 values a turn. Their scales (times those of x) lie in p[t], each group's is spread over its lanes. */
-INLINE void dot_row(const uint8_t *w, unit_fn unit, int group, bool wide, const float *s, const float *m,
-                    int n, const qn_q8_row *x, int n_t, float *out)
+/* Scales of 256 values times those of x: 8 of groups of 32 (the upper half of the vector is idle) or 16. */
+INLINE __m512 scales_at(const float *s, qn_q8_row x, int k, int group)
+{
+    const __m512i each = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    __m512 d = _mm512_castps256_ps512(_mm256_loadu_ps(x.d + k / 32));
+    if (group == 32) {
+        return _mm512_mul_ps(_mm512_castps256_ps512(_mm256_loadu_ps(s + k / 32)), d);
+    }
+    return _mm512_mul_ps(_mm512_loadu_ps(s + k / 16), _mm512_permutexvar_ps(each, d));
+}
+
+/* min + the minima of 256 values times the sums of x. */
+INLINE __m512 add_minima(__m512 min, const float *m, qn_q8_row x, int k, int group)
+{
+    if (group == 32) {
+        __m512 sum = _mm512_zextps256_ps512(_mm256_loadu_ps(x.sum + k / 32));
+        return _mm512_fmadd_ps(_mm512_zextps256_ps512(_mm256_loadu_ps(m + k / 32)), sum, min);
+    }
+    return _mm512_fmadd_ps(_mm512_loadu_ps(m + k / 16), _mm512_loadu_ps(x.sum2 + k / 16), min);
+}
+
+/* What is the same in all steps over a pair of rows; constants where it is inlined. */
+struct form {
+    unit_fn unit;
+    int bytes; /* of 256 values */
+    int group;
+    bool wide;
+};
+
+/* out[row][t]; 256 values a turn, each group's scale spread over its lanes. */
+INLINE void dot_pair(const uint8_t *w0, const uint8_t *w1, struct form f, struct unpacked r, int n,
+                     const qn_q8_row *x, int n_t, float out[PAIR][DOT_TOKENS_MAX])
 {
     const __m512i pick8 = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     const __m512i pick4 = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    const __m512i each = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    __m512 acc[DOT_TOKENS_MAX][2], min[DOT_TOKENS_MAX], p[DOT_TOKENS_MAX];
-    for (int t = 0; t < n_t; t++) {
-        acc[t][0] = acc[t][1] = min[t] = _mm512_setzero_ps();
+    const uint8_t *w[PAIR] = {w0, w1};
+    __m512 acc[PAIR][DOT_TOKENS_MAX], min[PAIR][DOT_TOKENS_MAX], p[PAIR][DOT_TOKENS_MAX];
+    for (int i = 0; i < PAIR * n_t; i++) {
+        acc[i % PAIR][i / PAIR] = min[i % PAIR][i / PAIR] = _mm512_setzero_ps();
     }
-    for (int k = 0; k < n; k += 256) {
-        for (int t = 0; t < n_t; t++) {
-            __m512 d = _mm512_castps256_ps512(_mm256_loadu_ps(x[t].d + k / 32));
-            if (group == 32) { /* 8 groups; the upper half of the vector is idle */
-                p[t] = _mm512_mul_ps(_mm512_castps256_ps512(_mm256_loadu_ps(s + k / 32)), d);
-                if (!wide) {
-                    __m512 sum = _mm512_maskz_loadu_ps(0xff, x[t].sum + k / 32);
-                    min[t] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(0xff, m + k / 32), sum, min[t]);
-                }
-            } else {
-                p[t] = _mm512_mul_ps(_mm512_loadu_ps(s + k / 16), _mm512_permutexvar_ps(each, d));
-                min[t] =
-                    _mm512_fmadd_ps(_mm512_loadu_ps(m + k / 16), _mm512_loadu_ps(x[t].sum2 + k / 16), min[t]);
+    for (int k = 0; k < n; k += 256, w[0] += f.bytes, w[1] += f.bytes) {
+        for (int i = 0; i < PAIR * n_t; i++) {
+            int row = i % PAIR, t = i / PAIR;
+            p[row][t] = scales_at(r.s + row * r.groups, x[t], k, f.group);
+            if (!f.wide) {
+                min[row][t] = add_minima(min[row][t], r.m + row * r.groups, x[t], k, f.group);
             }
         }
         if (n - k >= 256) {
 #pragma GCC unroll 4
-            for (int i = 0; i < 4; i++) {
-                __m512i code = unit(w, k / 256 * 4 + i, false);
-                __m512i pick = group == 32 ? _mm512_add_epi32(pick8, _mm512_set1_epi32(2 * i))
-                                           : _mm512_add_epi32(pick4, _mm512_set1_epi32(4 * i));
-                for (int t = 0; t < n_t; t++) {
-                    __m512 scale = _mm512_permutexvar_ps(pick, p[t]);
-                    acc[t][i % 2] = add_unit(acc[t][i % 2], code, x[t].q + k + 64 * i, wide, scale);
+            for (int u = 0; u < 4; u++) {
+                __m512i pick = f.group == 32 ? _mm512_add_epi32(pick8, _mm512_set1_epi32(2 * u))
+                                             : _mm512_add_epi32(pick4, _mm512_set1_epi32(4 * u));
+                for (int row = 0; row < PAIR; row++) {
+                    __m512i code = f.unit(w[row], u, false);
+                    for (int t = 0; t < n_t; t++) {
+                        acc[row][t] = add_unit(acc[row][t], code, _mm512_loadu_si512(x[t].q + k + 64 * u),
+                                               f.wide, _mm512_permutexvar_ps(pick, p[row][t]));
+                    }
                 }
             }
         } else { /* blocks of 32 only; what lies behind the row counts with scale 0 */
-            for (int i = 0; 64 * i < n - k; i++) {
-                __m512i code = unit(w, k / 64 + i, n - k - 64 * i < 64);
-                __m512i pick = _mm512_add_epi32(pick8, _mm512_set1_epi32(2 * i));
-                for (int t = 0; t < n_t; t++) {
-                    __m512 scale = _mm512_permutexvar_ps(pick, p[t]);
-                    acc[t][0] = add_unit(acc[t][0], code, x[t].q + k + 64 * i, wide, scale);
+            for (int u = 0; 64 * u < n - k; u++) {
+                __m512i pick = _mm512_add_epi32(pick8, _mm512_set1_epi32(2 * u));
+                for (int row = 0; row < PAIR; row++) {
+                    __m512i code = f.unit(w[row], u, n - k - 64 * u < 64);
+                    for (int t = 0; t < n_t; t++) {
+                        acc[row][t] = add_unit(acc[row][t], code, _mm512_loadu_si512(x[t].q + k + 64 * u),
+                                               f.wide, _mm512_permutexvar_ps(pick, p[row][t]));
+                    }
                 }
             }
         }
     }
-    for (int t = 0; t < n_t; t++) {
-        out[t] = _mm512_reduce_add_ps(_mm512_sub_ps(_mm512_add_ps(acc[t][0], acc[t][1]), min[t]));
+    for (int i = 0; i < PAIR * n_t; i++) {
+        int row = i % PAIR, t = i / PAIR;
+        out[row][t] = _mm512_reduce_add_ps(_mm512_sub_ps(acc[row][t], min[row][t]));
     }
 }
 
-enum { AHEAD = 4 }; /* rows whose scales are unpacked before their codes are read */
-
-INLINE void dots(const qn_mm_block *b, unit_fn unit, int group, bool wide, int n_t)
+INLINE void dots(const qn_mm_block *b, struct form f, int n_t)
 {
-    struct unpacked r = unpacked_in(b->scratch, b->act->n_in, group);
+    struct unpacked r = unpacked_in(b->scratch, b->act->n_in, f.group);
     qn_q8_row x[DOT_TOKENS_MAX];
     for (int t = 0; t < n_t; t++) {
         x[t] = qn_q8_row_at(b->act, t);
     }
-    for (int row = 0; row < b->n_rows; row += AHEAD) {
-        int some = b->n_rows - row < AHEAD ? b->n_rows - row : AHEAD;
-        for (int i = 0; i < some; i++) {
-            unpack_scales(b, row + i, r, i);
-        }
-        for (int i = 0; i < some; i++) {
-            float y[DOT_TOKENS_MAX];
-            dot_row(b->w + (size_t)(row + i) * b->row_bytes, unit, group, wide, r.s + i * r.groups,
-                    r.m + i * r.groups, b->act->n_in, x, n_t, y);
-            for (int t = 0; t < n_t; t++) {
-                b->y[t * b->y_stride + row + i] = y[t];
-            }
+    for (int row = 0; row < b->n_rows; row += PAIR) {
+        int second = row + 1 < b->n_rows ? row + 1 : row; /* an odd last row is its own partner */
+        float y[PAIR][DOT_TOKENS_MAX];
+        unpack_scales(b, row, r, 0);
+        unpack_scales(b, second, r, 1);
+        dot_pair(b->w + (size_t)row * b->row_bytes, b->w + (size_t)second * b->row_bytes, f, r, b->act->n_in,
+                 x, n_t, y);
+        for (int t = 0; t < n_t; t++) {
+            b->y[t * b->y_stride + row] = y[0][t];
+            b->y[t * b->y_stride + second] = y[second - row][t];
         }
     }
 }
 
-INLINE void dots_of(const qn_mm_block *b, unit_fn unit, int group, bool wide)
+INLINE void dots_of(const qn_mm_block *b, struct form f)
 {
     if (b->act->n_tokens == 1) {
-        dots(b, unit, group, wide, 1);
+        dots(b, f, 1);
     } else if (b->act->n_tokens == 2) {
-        dots(b, unit, group, wide, 2);
+        dots(b, f, 2);
     } else {
-        dots(b, unit, group, wide, 3);
+        dots(b, f, 3);
     }
 }
 
 static void dots_q4_0(const qn_mm_block *b)
 {
-    dots_of(b, unit_q4_0, 32, false);
+    dots_of(b, (struct form){unit_q4_0, 144, 32, false});
 }
 static void dots_q4_1(const qn_mm_block *b)
 {
-    dots_of(b, unit_q4_1, 32, false);
+    dots_of(b, (struct form){unit_q4_1, 160, 32, false});
 }
 static void dots_q5_0(const qn_mm_block *b)
 {
-    dots_of(b, unit_q5_0, 32, false);
+    dots_of(b, (struct form){unit_q5_0, 176, 32, false});
 }
 static void dots_q5_1(const qn_mm_block *b)
 {
-    dots_of(b, unit_q5_1, 32, false);
+    dots_of(b, (struct form){unit_q5_1, 192, 32, false});
 }
 static void dots_q8_0(const qn_mm_block *b)
 {
-    dots_of(b, unit_q8_0, 32, true);
+    dots_of(b, (struct form){unit_q8_0, 272, 32, true});
 }
 static void dots_q2_K(const qn_mm_block *b)
 {
-    dots_of(b, unit_q2_K, 16, false);
+    dots_of(b, (struct form){unit_q2_K, 84, 16, false});
 }
 static void dots_q3_K(const qn_mm_block *b)
 {
-    dots_of(b, unit_q3_K, 16, false);
+    dots_of(b, (struct form){unit_q3_K, 110, 16, false});
 }
 static void dots_q4_K(const qn_mm_block *b)
 {
-    dots_of(b, unit_q4_K, 32, false);
+    dots_of(b, (struct form){unit_q4_K, 144, 32, false});
 }
 static void dots_q5_K(const qn_mm_block *b)
 {
-    dots_of(b, unit_q5_K, 32, false);
+    dots_of(b, (struct form){unit_q5_K, 176, 32, false});
 }
 static void dots_q6_K(const qn_mm_block *b)
 {
-    dots_of(b, unit_q6_K, 16, false);
+    dots_of(b, (struct form){unit_q6_K, 210, 16, false});
 }
 static void dots_iq4_nl(const qn_mm_block *b)
 {
-    dots_of(b, unit_iq4_nl, 32, true);
+    dots_of(b, (struct form){unit_iq4_nl, 144, 32, true});
 }
 static void dots_iq4_xs(const qn_mm_block *b)
 {
-    dots_of(b, unit_iq4_xs, 32, true);
+    dots_of(b, (struct form){unit_iq4_xs, 136, 32, true});
 }
 
 void qn_dots_avx512(const qn_mm_block *b)

@@ -136,29 +136,37 @@ INLINE __m256i broadcast4(const int8_t *q)
     return _mm256_set1_epi32(four);
 }
 
-/* One group of a panel against one row of x. */
-INLINE __m256i group_sum(const uint8_t *code, const int8_t *q, int group, bool wide)
+/* One group of a panel against n_t rows of x, from value k on. */
+INLINE void group_sums(const uint8_t *code, const int8_t *const *q, int k, int n_t, int group, bool wide,
+                       __m256i *isum)
 {
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i isum = _mm256_setzero_si256();
+    const __m256i ones = _mm256_set1_epi16(1), sign = _mm256_set1_epi8((char)0x80);
+    for (int t = 0; t < n_t; t++) {
+        isum[t] = _mm256_setzero_si256();
+    }
 #pragma GCC unroll 4
     for (int c = 0; c < group / 4; c += 2) {
         __m256i w0 = _mm256_loadu_si256((const __m256i *)(code + 32 * c));
         __m256i w1 = _mm256_loadu_si256((const __m256i *)(code + 32 * c + 32));
-        __m256i x0 = broadcast4(q + 4 * c), x1 = broadcast4(q + 4 * c + 4);
         if (wide) {
-            w0 = _mm256_xor_si256(w0, _mm256_set1_epi8((char)0x80));
-            w1 = _mm256_xor_si256(w1, _mm256_set1_epi8((char)0x80));
-            __m256i p0 = _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(x0, w0));
-            __m256i p1 = _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(x1, w1));
-            isum = _mm256_add_epi32(isum, _mm256_madd_epi16(p0, ones));
-            isum = _mm256_add_epi32(isum, _mm256_madd_epi16(p1, ones));
+            w0 = _mm256_xor_si256(w0, sign);
+            w1 = _mm256_xor_si256(w1, sign);
+            __m256i a0 = _mm256_abs_epi8(w0), a1 = _mm256_abs_epi8(w1);
+            for (int t = 0; t < n_t; t++) {
+                __m256i x0 = broadcast4(q[t] + k + 4 * c), x1 = broadcast4(q[t] + k + 4 * c + 4);
+                __m256i p0 = _mm256_maddubs_epi16(a0, _mm256_sign_epi8(x0, w0));
+                __m256i p1 = _mm256_maddubs_epi16(a1, _mm256_sign_epi8(x1, w1));
+                isum[t] = _mm256_add_epi32(isum[t], _mm256_madd_epi16(p0, ones));
+                isum[t] = _mm256_add_epi32(isum[t], _mm256_madd_epi16(p1, ones));
+            }
         } else {
-            __m256i pair = _mm256_add_epi16(_mm256_maddubs_epi16(w0, x0), _mm256_maddubs_epi16(w1, x1));
-            isum = _mm256_add_epi32(isum, _mm256_madd_epi16(pair, ones));
+            for (int t = 0; t < n_t; t++) {
+                __m256i x0 = broadcast4(q[t] + k + 4 * c), x1 = broadcast4(q[t] + k + 4 * c + 4);
+                __m256i pair = _mm256_add_epi16(_mm256_maddubs_epi16(w0, x0), _mm256_maddubs_epi16(w1, x1));
+                isum[t] = _mm256_add_epi32(isum[t], _mm256_madd_epi16(pair, ones));
+            }
         }
     }
-    return isum;
 }
 
 /* Rows `rows` (a lane mask) of n_t rows of y. */
@@ -180,9 +188,10 @@ INLINE void code_tile(struct panel p, const qn_act *a, int t0, int n_t, int grou
         if (!wide) {
             m = _mm256_loadu_ps(p.m + LANES * g);
         }
+        __m256i isum[TILE];
+        group_sums(p.code + LANES * group * g, q, group * g, n_t, group, wide, isum);
         for (int t = 0; t < n_t; t++) {
-            __m256i isum = group_sum(p.code + LANES * group * g, q[t] + group * g, group, wide);
-            __m256 f = _mm256_mul_ps(_mm256_cvtepi32_ps(isum), s);
+            __m256 f = _mm256_mul_ps(_mm256_cvtepi32_ps(isum[t]), s);
             acc[t] = _mm256_fmadd_ps(f, _mm256_set1_ps(d[t][group == 32 ? g : g / 2]), acc[t]);
             if (!wide) {
                 acc[t] = _mm256_fnmadd_ps(m, _mm256_set1_ps(sum[t][g]), acc[t]);

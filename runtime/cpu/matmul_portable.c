@@ -2,20 +2,21 @@
 #include "cpu/matmul_kernels.h"
 #include "cpu/unpack.h"
 
-/* One row as codes against one 8-bit row. */
-static float dot_codes(struct unpacked w, const qn_unpack *u, qn_q8_row x)
+/* One row as codes against one 8-bit row. Inlined for each form, so that the inner loop's length is known. */
+static inline __attribute__((always_inline)) float dot_codes(struct unpacked w, int group, bool wide,
+                                                             qn_q8_row x)
 {
     float sum = 0.0f;
-    const float *xsum = u->group == 32 ? x.sum : x.sum2;
+    const float *xsum = group == 32 ? x.sum : x.sum2;
     for (int g = 0; g < w.used; g++) {
-        const uint8_t *code = w.code + g * u->group;
-        const int8_t *q = x.q + g * u->group;
-        int isum = u->wide ? -128 * x.isum[g] : 0;
-        for (int i = 0; i < u->group; i++) {
-            isum += (int)code[i] * q[i];
+        const uint8_t *code = w.code + g * group;
+        const int8_t *q = x.q + g * group;
+        int isum = wide ? -128 * x.isum[g] : 0;
+        for (int i = 0; i < group; i++) {
+            isum += (int16_t)((int16_t)code[i] * (int16_t)q[i]); /* at most 255 * 127 */
         }
-        sum += w.s[g] * x.d[g * u->group / 32] * (float)isum;
-        sum -= u->wide ? 0.0f : w.m[g] * xsum[g];
+        sum += w.s[g] * x.d[g * group / 32] * (float)isum;
+        sum -= wide ? 0.0f : w.m[g] * xsum[g];
     }
     return sum;
 }
@@ -27,7 +28,15 @@ static void quantised_rows(const qn_mm_block *b, const qn_unpack *u)
     for (int row = 0; row < b->n_rows; row++) {
         unpack_row(b, row, r, 0);
         for (int t = 0; t < a->n_tokens; t++) {
-            b->y[t * b->y_stride + row] = dot_codes(r, u, qn_q8_row_at(a, t));
+            qn_q8_row x = qn_q8_row_at(a, t);
+            float *y = &b->y[t * b->y_stride + row];
+            if (u->group == 16) {
+                *y = dot_codes(r, 16, false, x);
+            } else if (u->wide) {
+                *y = dot_codes(r, 32, true, x);
+            } else {
+                *y = dot_codes(r, 32, false, x);
+            }
         }
     }
 }
