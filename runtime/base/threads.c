@@ -29,7 +29,7 @@ struct worker {
 
 struct qn_pool {
     _Alignas(64) _Atomic uint64_t ticket;
-    _Alignas(64) _Atomic int done; /* indices finished in this job */
+    _Alignas(64) _Atomic int done; /* indices of this job that the workers finished */
     _Alignas(64) _Atomic(qn_range_fn) fn;
     _Atomic(void *) arg;
     _Atomic int n, grain;
@@ -69,9 +69,9 @@ static bool job_is_new(qn_pool *p, uint32_t seen)
     return ticket_job(atomic_load_explicit(&p->ticket, memory_order_acquire)) != seen;
 }
 
-static bool job_is_done(qn_pool *p, uint32_t n)
+static bool job_is_done(qn_pool *p, uint32_t others)
 {
-    return atomic_load_explicit(&p->done, memory_order_acquire) == (int)n;
+    return atomic_load_explicit(&p->done, memory_order_acquire) == (int)others;
 }
 
 /* Spins until ready(p, key) or the pool's patience ends; true if ready. */
@@ -95,9 +95,21 @@ static bool spin(qn_pool *p, bool (*ready)(qn_pool *, uint32_t), uint32_t key)
     }
 }
 
-/* Runs ranges of the current job until none is left. Returns the job number it last saw. */
-static uint32_t work(qn_pool *p, int worker)
+/* Length of the next range: large ones first, small ones at the end, so that a late or slow worker costs
+ * little; but never so small that handing out costs more than it saves. */
+static int range_len(const qn_pool *p, int n, int left, int grain)
 {
+    int len = left / (2 * p->size), least = n / (8 * p->size);
+    len = (len > least ? len : least) / grain * grain;
+    len = len < grain ? grain : len;
+    return len < left ? len : left;
+}
+
+/* Runs ranges of the current job until none is left. Returns how many indices it did; the job's number in
+ * *job. */
+static int work(qn_pool *p, int worker, uint32_t *job)
+{
+    int total = 0;
     uint64_t ticket = atomic_load_explicit(&p->ticket, memory_order_acquire);
     for (;;) {
         int n = atomic_load_explicit(&p->n, memory_order_relaxed);
@@ -106,25 +118,17 @@ static uint32_t work(qn_pool *p, int worker)
         void *arg = atomic_load_explicit(&p->arg, memory_order_relaxed);
         int first = (int)(uint32_t)ticket;
         if (first >= n || grain < 1) {
-            return ticket_job(ticket);
+            *job = ticket_job(ticket);
+            return total;
         }
-        /* Large ranges first, single grains at the end, so that a late or slow worker costs little. */
-        int left = n - first;
-        int len = left / (3 * p->size) / grain * grain;
-        len = len < grain ? grain : len;
-        len = len > left ? left : len;
+        int len = range_len(p, n, n - first, grain);
         uint64_t next = (ticket & 0xffffffff00000000u) | (uint32_t)(first + len);
-        if (!atomic_compare_exchange_strong_explicit(&p->ticket, &ticket, next, memory_order_acq_rel,
-                                                     memory_order_acquire)) {
-            continue;
+        if (atomic_compare_exchange_strong_explicit(&p->ticket, &ticket, next, memory_order_acq_rel,
+                                                    memory_order_acquire)) {
+            fn(arg, first, first + len, worker);
+            total += len;
+            ticket = atomic_load_explicit(&p->ticket, memory_order_acquire);
         }
-        fn(arg, first, first + len, worker);
-        if (atomic_fetch_add(&p->done, len) + len == n && atomic_load(&p->caller_sleeps)) {
-            pthread_mutex_lock(&p->lock);
-            pthread_cond_signal(&p->wake_caller);
-            pthread_mutex_unlock(&p->lock);
-        }
-        ticket = atomic_load_explicit(&p->ticket, memory_order_acquire);
     }
 }
 
@@ -143,7 +147,17 @@ static void *worker_main(void *arg)
             atomic_fetch_sub(&p->sleepers, 1);
             pthread_mutex_unlock(&p->lock);
         }
-        seen = work(p, w->index);
+        int done = work(p, w->index, &seen);
+        if (done == 0) {
+            continue;
+        }
+        /* The job cannot have ended before this, so the sum is still that job's. */
+        atomic_fetch_add(&p->done, done);
+        if (atomic_load(&p->caller_sleeps)) {
+            pthread_mutex_lock(&p->lock);
+            pthread_cond_signal(&p->wake_caller);
+            pthread_mutex_unlock(&p->lock);
+        }
     }
     return NULL;
 }
@@ -176,13 +190,14 @@ void qn_parallel(qn_pool *p, int n, int grain, qn_range_fn fn, void *arg)
     atomic_store_explicit(&p->grain, grain, memory_order_relaxed);
     atomic_store_explicit(&p->done, 0, memory_order_relaxed);
     publish(p);
-    work(p, 0);
-    if (spin(p, job_is_done, (uint32_t)n)) {
+    uint32_t job;
+    int others = n - work(p, 0, &job); /* indices that the workers took */
+    if (spin(p, job_is_done, (uint32_t)others)) {
         return;
     }
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->caller_sleeps, true);
-    while (atomic_load(&p->done) != n) {
+    while (atomic_load(&p->done) != others) {
         pthread_cond_wait(&p->wake_caller, &p->lock);
     }
     atomic_store(&p->caller_sleeps, false);
