@@ -1,4 +1,5 @@
-/* lower_attention.c: launch shape of attention over many query rows (kernel_src/attention_prefill.cu). */
+/* lower_attention.c: attention over many query rows: which kernel (attention_prefill.cu, attention_wgmma.cu)
+ * with which launch shape. */
 #include "cuda/lower_internal.h"
 
 /* Rows of queries (16 * tiles * warps), keys of a tile, tiles of keys in shared memory. The first that fits
@@ -64,33 +65,60 @@ static int packed_heads(int group, int rows)
     return best;
 }
 
+/* Launch shape of attention_wgmma.cu; false: it does not serve these heads. */
+static bool choose_wgmma(const lowerer *l, const qn_spec_attention *sp, shape *out, int *v_part,
+                         size_t *shared)
+{
+    static const int widths[] = {64, 96, 128, 256}; /* that its products have */
+    bool narrow = sp->k_dim <= 128 && sp->v_dim <= 128,
+         large = sp->k_dim > 128 && sp->k_dim <= 256 && sp->v_dim <= 256;
+    if (l->opts->variant < QN_VARIANT_SM90A || !(narrow || large) || sp->k_dim <= 32 || sp->v_dim <= 32) {
+        return false;
+    }
+    *out = (shape){.warps = 8, .tiles = 1, .keys = narrow ? 128 : 80, .stages = 2};
+    for (int i = 0; (*v_part = widths[i]) < sp->v_dim; i++) {
+    }
+    size_t k_wide = (size_t)(sp->k_dim + 63) / 64 * 64, v_wide = (size_t)(*v_part + 63) / 64 * 64;
+    *shared = 1024 + 4 * (size_t)out->keys * (k_wide + v_wide) + (narrow ? 0 : 2 * 128 * k_wide);
+    return true;
+}
+
 int qn_lower_attention_prefill(lowerer *l)
 {
     enum { V_PART = 256 }; /* sums of values that fit into a warp's registers */
     const qn_step *s = l->step;
     const qn_spec_attention *sp = &s->spec.attention;
     const qn_cuda_mem *m = l->opts->mem;
-    int parts = (sp->v_dim + V_PART - 1) / V_PART, v_part = round16((sp->v_dim + parts - 1) / parts);
-    const shape *sh = choose(l, sp, v_part);
-    if (!sh) {
-        return qn_fail(l->err, "step %s: heads of %d and %d dimensions do not fit into shared memory",
-                       s->name, sp->k_dim, sp->v_dim);
+    int parts = (sp->v_dim + V_PART - 1) / V_PART, v_part;
+    shape sh;
+    size_t shared;
+    bool wgmma = choose_wgmma(l, sp, &sh, &v_part, &shared);
+    if (!wgmma) {
+        v_part = round16((sp->v_dim + parts - 1) / parts);
+        const shape *found = choose(l, sp, v_part);
+        if (!found) {
+            return qn_fail(l->err, "step %s: heads of %d and %d dimensions do not fit into shared memory",
+                           s->name, sp->k_dim, sp->v_dim);
+        }
+        sh = *found;
+        shared = shared_bytes(&sh, sp->k_dim, v_part);
     }
-    int rows = 16 * sh->tiles * sh->warps, heads = packed_heads(sp->n_head / sp->n_head_kv, rows);
+    int rows = 16 * sh.tiles * sh.warps, heads = packed_heads(sp->n_head / sp->n_head_kv, rows);
     bool aligned = s->in[0].col % 4 == 0 && qn_lower_stride(l, s->in[0]) % 4 == 0 && sp->k_dim % 4 == 0;
-    launch k = {.kernel = "attention_prefill.cu",
-                .consts = {{"warps", sh->warps, false},
-                           {"tiles", sh->tiles, false},
-                           {"keys", sh->keys, false},
-                           {"stages", sh->stages, false},
+    launch k = {.kernel = wgmma ? "attention_wgmma.cu" : "attention_prefill.cu",
+                .consts = {{"warps", sh.warps, false},
+                           {"tiles", sh.tiles, false},
+                           {"keys", sh.keys, false},
+                           {"stages", sh.stages, false},
                            {"heads", heads, false},
                            {"v_part", v_part, false},
                            {"kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec), false},
-                           {"q_vec", aligned ? 4 : 1, false}},
-                .n_const = 8,
+                           {"q_vec", aligned ? 4 : 1, false},
+                           {"swizzled", wgmma, false}},
+                .n_const = 9,
                 .grid = {(uint32_t)(sp->n_head / heads), 1, (uint32_t)parts},
-                .threads = 32 * (uint32_t)sh->warps,
-                .shared = (uint32_t)shared_bytes(sh, sp->k_dim, v_part),
+                .threads = 32 * (uint32_t)sh.warps,
+                .shared = (uint32_t)shared,
                 .rows_axis = 1,
                 .rows_per = (uint32_t)(rows / heads),
                 .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k[s->kv],

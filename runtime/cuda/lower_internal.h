@@ -21,7 +21,7 @@ typedef struct launch {
     const char *kernel; /* template */
     const char *path;   /* qn_cuda_action.path; NULL: "" */
     bool bare;          /* a kernel that serves no op by itself: no fields, only consts */
-    qn_source_const consts[8];
+    qn_source_const consts[10];
     int n_const;
     uint32_t grid[3], threads, shared;
     int rows_axis;
