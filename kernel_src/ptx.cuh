@@ -168,11 +168,21 @@ template <int N> QN_DEV void ptx_pin(float *d)
     }
 }
 
-// A loop that is left at once (zero must be 0, and not known to the compiler): instructions do not move
-// across it.
-QN_DEV void ptx_schedule_fence(u32 zero)
+// A barrier in shared memory (8 bytes): `count` arrivals complete a phase. Waiting for the parity of the
+// phase before the first returns at once.
+QN_DEV void ptx_barrier_init(void *barrier, u32 count)
 {
-    asm volatile("{.reg .pred p;\nAGAIN_%=: setp.ne.u32 p, %0, 0;\n@p bra AGAIN_%=;}" ::"r"(zero) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(ptx_shared_address(barrier)), "r"(count)
+                 : "memory");
+}
+
+QN_DEV void ptx_barrier_wait(void *barrier, u32 parity)
+{
+    asm volatile(
+        "{.reg .pred p;\nAGAIN_%=: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@!p bra AGAIN_%=;}" ::
+            "r"(ptx_shared_address(barrier)),
+        "r"(parity)
+        : "memory");
 }
 
 // d = a * b (+ d where add), 64 x N x 16, f16 operands, f32 accumulators: d as of 16 x 8 fragments side by

@@ -81,6 +81,10 @@ foreach(op IN LISTS emu_ops_tested)
   add_test(NAME emu-op-${op} COMMAND emu_ops ${op})
   set_tests_properties(emu-op-${op} PROPERTIES LABELS emu TIMEOUT 600)
 endforeach()
+foreach(variant sm75 sm90a) # the other kernels of attention over many rows
+  add_test(NAME emu-op-attention-${variant} COMMAND emu_ops attention "" ${variant})
+  set_tests_properties(emu-op-attention-${variant} PROPERTIES LABELS emu TIMEOUT 600)
+endforeach()
 add_test(NAME emu-coverage COMMAND emu_ops --list-is ${emu_ops_tested})
 set_tests_properties(emu-coverage PROPERTIES LABELS emu TIMEOUT 60)
 

@@ -75,11 +75,15 @@ static bool choose_wgmma(const lowerer *l, const qn_spec_attention *sp, shape *o
     if (l->opts->variant < QN_VARIANT_SM90A || !(narrow || large) || sp->k_dim <= 32 || sp->v_dim <= 32) {
         return false;
     }
-    *out = (shape){.warps = 8, .tiles = 1, .keys = narrow ? 128 : 80, .stages = 2};
+    /* Of small heads two blocks of one warpgroup share a multiprocessor: one computes while the other waits.
+     */
+    *out = (shape){.warps = narrow ? 4 : 8, .tiles = 1, .stages = 2};
+    out->keys = !narrow ? 80 : sp->k_dim <= 64 && sp->v_dim <= 64 ? 128 : 96;
     for (int i = 0; (*v_part = widths[i]) < sp->v_dim; i++) {
     }
     size_t k_wide = (size_t)(sp->k_dim + 63) / 64 * 64, v_wide = (size_t)(*v_part + 63) / 64 * 64;
-    *shared = 1024 + 4 * (size_t)out->keys * (k_wide + v_wide) + (narrow ? 0 : 2 * 128 * k_wide);
+    *shared = 1024 + 8 + 4 * (size_t)out->keys * (k_wide + v_wide) +
+              (narrow ? 0 : 32 * (size_t)out->warps * k_wide);
     return true;
 }
 

@@ -1,6 +1,7 @@
-/* emu_ops OP [WORD]: the cases of an op (those whose name contains WORD): its kernels under emulation against
- * its reference function in exact arithmetic, through the lists for one row (decode), few rows and many rows
- * (prefill). Prints NMSE and the worst element (of the outputs' root mean square) of the worst cases.
+/* emu_ops OP [WORD [VARIANT]]: the cases of an op (those whose name contains WORD): its kernels of a variant
+ * (sm75, sm80, sm90a; default sm80) under emulation against its reference function in exact arithmetic,
+ * through the lists for one row (decode), few rows and many rows (prefill). Prints NMSE and the worst element
+ * (of the outputs' root mean square) of the worst cases.
  *
  * emu_ops --list-is OP...: are these the ops that have cases? (That each template is launched by a case:
  * emu_gen.c.) */
@@ -232,11 +233,17 @@ int main(int argc, char **argv)
         return list_is(argc - 2, argv + 2);
     }
     if (argc < 2) {
-        fprintf(stderr, "usage: emu_ops OP [WORD]\n");
+        fprintf(stderr, "usage: emu_ops OP [WORD [VARIANT]]\n");
         return 2;
     }
     r.word = argc > 2 ? argv[2] : NULL;
     r.variant = QN_VARIANT_SM80;
+    const qn_arch any = {.name = "sm_90a", .cc = 90, .variant = QN_VARIANT_SM90A};
+    qn_err err;
+    if (argc > 3 && qn_variant_by_name(&r.variant, &any, argv[3], &err)) {
+        fprintf(stderr, "emu_ops: %s\n", err.text);
+        return 2;
+    }
     emu_cases(argv[1], run_case, &r);
     for (int i = 0; i < LIST_COUNT; i++) {
         printf("%-8s worst NMSE %.2e, its worst element %.2e: %s\n", list_names[i], r.worst_nmse[i],
