@@ -145,25 +145,26 @@ INLINE __m512 add_unit(__m512 acc, __m512i code, __m512i x, bool wide, __m512 sc
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(i), scale, acc);
 }
 
-/* Scales of 256 values times those of x: 8 of groups of 32 (the upper half of the vector is idle) or 16. */
+/* What holds for the 16 groups of 16 from value k on, of data for groups of 16 or 32. */
+INLINE __m512 each16(const float *v, int k, int group)
+{
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    if (group == 16) {
+        return _mm512_loadu_ps(v + k / 16);
+    }
+    return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_loadu_ps(v + k / 32)));
+}
+
+/* Scales of 256 values times those of x. */
 INLINE __m512 scales_at(const float *s, qn_q8_row x, int k, int group)
 {
-    const __m512i each = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    __m512 d = _mm512_castps256_ps512(_mm256_loadu_ps(x.d + k / 32));
-    if (group == 32) {
-        return _mm512_mul_ps(_mm512_castps256_ps512(_mm256_loadu_ps(s + k / 32)), d);
-    }
-    return _mm512_mul_ps(_mm512_loadu_ps(s + k / 16), _mm512_permutexvar_ps(each, d));
+    return _mm512_mul_ps(each16(s, k, group), _mm512_loadu_ps(x.d + k / 16));
 }
 
 /* min + the minima of 256 values times the sums of x. */
 INLINE __m512 add_minima(__m512 min, const float *m, qn_q8_row x, int k, int group)
 {
-    if (group == 32) {
-        __m512 sum = _mm512_zextps256_ps512(_mm256_loadu_ps(x.sum + k / 32));
-        return _mm512_fmadd_ps(_mm512_zextps256_ps512(_mm256_loadu_ps(m + k / 32)), sum, min);
-    }
-    return _mm512_fmadd_ps(_mm512_loadu_ps(m + k / 16), _mm512_loadu_ps(x.sum2 + k / 16), min);
+    return _mm512_fmadd_ps(each16(m, k, group), _mm512_loadu_ps(x.sum2 + k / 16), min);
 }
 
 /* What is the same in all steps over a pair of rows; constants where it is inlined. */
@@ -174,11 +175,10 @@ struct form {
     bool wide;
 };
 
-/* out[row][t]; 256 values a turn, each group's scale spread over its lanes. */
+/* out[row][t]; 256 values a turn, each scale for the 4 lanes of its 16 values. */
 INLINE void dot_pair(const uint8_t *w0, const uint8_t *w1, struct form f, struct unpacked r, int n,
                      const qn_q8_row *x, int n_t, float out[PAIR][DOT_TOKENS_MAX])
 {
-    const __m512i pick8 = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
     const __m512i pick4 = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     const uint8_t *w[PAIR] = {w0, w1};
     __m512 acc[PAIR][DOT_TOKENS_MAX], min[PAIR][DOT_TOKENS_MAX], p[PAIR][DOT_TOKENS_MAX];
@@ -196,8 +196,7 @@ INLINE void dot_pair(const uint8_t *w0, const uint8_t *w1, struct form f, struct
         if (n - k >= 256) {
 #pragma GCC unroll 4
             for (int u = 0; u < 4; u++) {
-                __m512i pick = f.group == 32 ? _mm512_add_epi32(pick8, _mm512_set1_epi32(2 * u))
-                                             : _mm512_add_epi32(pick4, _mm512_set1_epi32(4 * u));
+                __m512i pick = _mm512_add_epi32(pick4, _mm512_set1_epi32(4 * u));
                 for (int row = 0; row < PAIR; row++) {
                     __m512i code = f.unit(w[row], u, false);
                     for (int t = 0; t < n_t; t++) {
@@ -208,7 +207,7 @@ INLINE void dot_pair(const uint8_t *w0, const uint8_t *w1, struct form f, struct
             }
         } else { /* blocks of 32 only; what lies behind the row counts with scale 0 */
             for (int u = 0; 64 * u < n - k; u++) {
-                __m512i pick = _mm512_add_epi32(pick8, _mm512_set1_epi32(2 * u));
+                __m512i pick = _mm512_add_epi32(pick4, _mm512_set1_epi32(4 * u));
                 for (int row = 0; row < PAIR; row++) {
                     __m512i code = f.unit(w[row], u, n - k - 64 * u < 64);
                     for (int t = 0; t < n_t; t++) {

@@ -38,26 +38,36 @@ INLINE __m256i times32(const uint8_t *code, const int8_t *q, bool wide)
     return _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1));
 }
 
+/* What holds for 8 groups of 16 from group g on, of data for groups of 16 or 32. */
+INLINE __m256 each16(const float *v, int g, int group)
+{
+    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
+    if (group == 16) {
+        return _mm256_loadu_ps(v + g);
+    }
+    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(v + g / 2)), twice);
+}
+
 INLINE float dot_codes(const uint8_t *code, const float *s, const float *m, qn_q8_row x, int n, int group,
                        bool wide)
 {
-    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-    const float *xsum = group == 32 ? x.sum : x.sum2;
+    const __m256i pick = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
     __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()}, min = _mm256_setzero_ps();
-    for (int g = 0; g < n / group; g += LANES) { /* padding of s, m and d: zero */
-        __m256 d = _mm256_loadu_ps(x.d + (group == 32 ? g : g / 2));
-        float p[LANES];
-        d = group == 32 ? d : _mm256_permutevar8x32_ps(d, twice);
-        _mm256_storeu_ps(p, _mm256_mul_ps(_mm256_loadu_ps(s + g), d));
+    for (int g = 0; g < n / 16; g += LANES) { /* groups of 16; padding of s, m and d: zero */
+        __m256 p = _mm256_mul_ps(each16(s, g, group), _mm256_loadu_ps(x.d + g));
         if (!wide) {
-            min = _mm256_fmadd_ps(_mm256_loadu_ps(m + g), _mm256_loadu_ps(xsum + g), min);
+            min = _mm256_fmadd_ps(each16(m, g, group), _mm256_loadu_ps(x.sum2 + g), min);
         }
-        int left = n / group - g, per = 32 / group, used = left < LANES ? left : LANES;
-        for (int i = 0; i < used; i += per) {
-            const int at = (g + i) * group;
-            __m256 scale = _mm256_insertf128_ps(_mm256_set1_ps(p[i]), _mm_set1_ps(p[i + per - 1]), 1);
+        int left = n / 16 - g, used = left < LANES ? left : LANES;
+#pragma GCC unroll 4
+        for (int i = 0; i < LANES; i += 2) {
+            if (i >= used) {
+                break;
+            }
+            const int at = (g + i) * 16;
+            __m256 scale = _mm256_permutevar8x32_ps(p, _mm256_add_epi32(pick, _mm256_set1_epi32(i)));
             __m256 f = _mm256_cvtepi32_ps(times32(code + at, x.q + at, wide));
-            acc[i / per % 2] = _mm256_fmadd_ps(f, scale, acc[i / per % 2]);
+            acc[i / 2 % 2] = _mm256_fmadd_ps(f, scale, acc[i / 2 % 2]);
         }
     }
     return sum8(_mm256_sub_ps(_mm256_add_ps(acc[0], acc[1]), min));
@@ -136,16 +146,15 @@ INLINE __m256i broadcast4(const int8_t *q)
     return _mm256_set1_epi32(four);
 }
 
-/* One group of a panel against n_t rows of x, from value k on. */
-INLINE void group_sums(const uint8_t *code, const int8_t *const *q, int k, int n_t, int group, bool wide,
-                       __m256i *isum)
+/* 16 values of a panel against n_t rows of x, from value k on. */
+INLINE void group_sums(const uint8_t *code, const int8_t *const *q, int k, int n_t, bool wide, __m256i *isum)
 {
     const __m256i ones = _mm256_set1_epi16(1), sign = _mm256_set1_epi8((char)0x80);
     for (int t = 0; t < n_t; t++) {
         isum[t] = _mm256_setzero_si256();
     }
-#pragma GCC unroll 4
-    for (int c = 0; c < group / 4; c += 2) {
+#pragma GCC unroll 2
+    for (int c = 0; c < 4; c += 2) {
         __m256i w0 = _mm256_loadu_si256((const __m256i *)(code + 32 * c));
         __m256i w1 = _mm256_loadu_si256((const __m256i *)(code + 32 * c + 32));
         if (wide) {
@@ -188,11 +197,19 @@ INLINE void code_tile(struct panel p, const qn_act *a, int t0, int n_t, int grou
         if (!wide) {
             m = _mm256_loadu_ps(p.m + LANES * g);
         }
-        __m256i isum[TILE];
-        group_sums(p.code + LANES * group * g, q, group * g, n_t, group, wide, isum);
+        __m256 part[TILE]; /* a scale group's sum of code * d * q */
+#pragma GCC unroll 2
+        for (int half = 0; half < group / 16; half++) {
+            __m256i isum[TILE];
+            int h = g * (group / 16) + half;
+            group_sums(p.code + LANES * 16 * h, q, 16 * h, n_t, wide, isum);
+            for (int t = 0; t < n_t; t++) {
+                __m256 f = _mm256_cvtepi32_ps(isum[t]), by = _mm256_set1_ps(d[t][h]);
+                part[t] = half ? _mm256_fmadd_ps(f, by, part[t]) : _mm256_mul_ps(f, by);
+            }
+        }
         for (int t = 0; t < n_t; t++) {
-            __m256 f = _mm256_mul_ps(_mm256_cvtepi32_ps(isum[t]), s);
-            acc[t] = _mm256_fmadd_ps(f, _mm256_set1_ps(d[t][group == 32 ? g : g / 2]), acc[t]);
+            acc[t] = _mm256_fmadd_ps(part[t], s, acc[t]);
             if (!wide) {
                 acc[t] = _mm256_fnmadd_ps(m, _mm256_set1_ps(sum[t][g]), acc[t]);
             }

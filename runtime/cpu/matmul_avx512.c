@@ -93,26 +93,33 @@ INLINE void code_tile(struct panel p, const qn_act *a, int t0, int n_t, int grou
     }
     const size_t d_at = (size_t)((const uint8_t *)first.d - x[0]);
     const size_t sum_at = (size_t)((const uint8_t *)(group == 32 ? first.sum : first.sum2) - x[0]);
-    const size_t isum_at = (size_t)((const uint8_t *)first.isum - x[0]);
+    const size_t bias_at = (size_t)((const uint8_t *)first.bias - x[0]);
     for (int g = 0; g < p.n / group; g++) {
-        __m512i isum[TILE];
-        size_t d = d_at + 4 * (size_t)(group == 32 ? g : g / 2), sum = sum_at + 4 * (size_t)g;
-        for (int t = 0; t < n_t; t++) {
-            isum[t] = wide ? _mm512_set1_epi32(-128 * load_i32(x[t] + isum_at + 4 * (size_t)g))
-                           : _mm512_setzero_si512();
-        }
-#pragma GCC unroll 8
-        for (int c = 0; c < group / 4; c++) {
-            __m512i w = _mm512_load_si512(p.code + 64 * (g * (group / 4) + c));
+        __m512 part[TILE]; /* a scale group's sum of code * d * q */
+        size_t sum = sum_at + 4 * (size_t)g;
+#pragma GCC unroll 2
+        for (int half = 0; half < group / 16; half++) {
+            __m512i isum[TILE];
+            size_t h = (size_t)(g * (group / 16) + half);
             for (int t = 0; t < n_t; t++) {
-                __m512i four = _mm512_set1_epi32(load_i32(x[t] + group * g + 4 * c));
-                isum[t] = _mm512_dpbusd_epi32(isum[t], w, four);
+                isum[t] = wide ? _mm512_set1_epi32(load_i32(x[t] + bias_at + 4 * h)) : _mm512_setzero_si512();
+            }
+#pragma GCC unroll 4
+            for (size_t c = 0; c < 4; c++) {
+                __m512i w = _mm512_load_si512(p.code + 64 * (4 * h + c));
+                for (int t = 0; t < n_t; t++) {
+                    __m512i four = _mm512_set1_epi32(load_i32(x[t] + 16 * h + 4 * c));
+                    isum[t] = _mm512_dpbusd_epi32(isum[t], w, four);
+                }
+            }
+            for (int t = 0; t < n_t; t++) {
+                __m512 f = _mm512_cvtepi32_ps(isum[t]), d = _mm512_set1_ps(load_f32(x[t] + d_at + 4 * h));
+                part[t] = half ? _mm512_fmadd_ps(f, d, part[t]) : _mm512_mul_ps(f, d);
             }
         }
         __m512 s = _mm512_load_ps(p.s + 16 * g), m = wide ? s : _mm512_load_ps(p.m + 16 * g);
         for (int t = 0; t < n_t; t++) {
-            __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(isum[t]), s);
-            acc[t] = _mm512_fmadd_ps(f, _mm512_set1_ps(load_f32(x[t] + d)), acc[t]);
+            acc[t] = _mm512_fmadd_ps(part[t], s, acc[t]);
             if (!wide) {
                 acc[t] = _mm512_fnmadd_ps(m, _mm512_set1_ps(load_f32(x[t] + sum)), acc[t]);
             }
@@ -240,17 +247,14 @@ static void float_rows(const qn_mm_block *b)
 static void quantize(const float *x, int n, qn_q8_row out)
 {
     const __m512i abs = _mm512_set1_epi32(0x7fffffff);
-    for (int g = 0; g < n / 32; g++) {
-        __m512 lo = _mm512_loadu_ps(x + 32 * g), hi = _mm512_loadu_ps(x + 32 * g + 16);
-        __m512i top = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(lo), abs),
-                                       _mm512_and_si512(_mm512_castps_si512(hi), abs));
+    for (int g = 0; g < n / 16; g++) {
+        __m512 v = _mm512_loadu_ps(x + 16 * g);
+        __m512i top = _mm512_and_si512(_mm512_castps_si512(v), abs);
         float max = qn_f32_from_bits(_mm512_reduce_max_epu32(top)), d, inv = quantize_scale(max, &d);
         __mmask16 used = inv != 0.0f ? 0xffff : 0;
-        __m512i a = _mm512_cvtps_epi32(_mm512_maskz_mul_ps(used, lo, _mm512_set1_ps(inv)));
-        __m512i b = _mm512_cvtps_epi32(_mm512_maskz_mul_ps(used, hi, _mm512_set1_ps(inv)));
-        _mm_storeu_si128((__m128i *)(out.q + 32 * g), _mm512_cvtepi32_epi8(a));
-        _mm_storeu_si128((__m128i *)(out.q + 32 * g + 16), _mm512_cvtepi32_epi8(b));
-        quantize_sums(out, g, d, _mm512_reduce_add_epi32(a), _mm512_reduce_add_epi32(b));
+        __m512i q = _mm512_cvtps_epi32(_mm512_maskz_mul_ps(used, v, _mm512_set1_ps(inv)));
+        _mm_storeu_si128((__m128i *)(out.q + 16 * g), _mm512_cvtepi32_epi8(q));
+        quantize_sums(out, g, d, _mm512_reduce_add_epi32(q));
     }
     quantize_padding(out, n);
 }

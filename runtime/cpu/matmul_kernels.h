@@ -26,13 +26,14 @@ static inline int qn_mm_groups32(int n_in)
     return (n_in / 32 + 15) / 16 * 16;
 }
 
-/* 8-bit form of one row x of n_in values: x[k] ~ d[k / 32] * q[k], |q| <= 127. Padding is zero. */
+/* 8-bit form of one row x of n_in values: x[k] ~ d[k / 16] * q[k], |q| <= 127. Padding is zero. A weight with
+ * scales for 32 values takes two groups: s * (d0 * sum0 + d1 * sum1). */
 typedef struct qn_q8_row {
     int8_t *q;     /* [padded] */
-    float *d;      /* [groups32] */
-    float *sum;    /* [groups32] d * sum of q over a group of 32 */
-    float *sum2;   /* [groups16] d * sum of q over each group of 16 */
-    int32_t *isum; /* [groups32] sum of q over a group of 32 */
+    float *d;      /* [groups16] */
+    float *sum;    /* [groups32] sum of d * q over a group of 32 */
+    float *sum2;   /* [groups16] d * sum of q over a group of 16 */
+    int32_t *bias; /* [groups16] -128 * sum of q over a group of 16 */
 } qn_q8_row;
 
 /* Bytes of a row in qn_act.q8. The odd multiple of 64 keeps equal columns of several rows in different sets
@@ -40,7 +41,7 @@ typedef struct qn_q8_row {
 static inline size_t qn_q8_row_bytes(int n_in)
 {
     size_t b = (size_t)qn_mm_padded(n_in) +
-               sizeof(float) * (3 * (size_t)qn_mm_groups32(n_in) + (size_t)qn_mm_groups16(n_in));
+               sizeof(float) * ((size_t)qn_mm_groups32(n_in) + 3 * (size_t)qn_mm_groups16(n_in));
     b = (b + 63) / 64;
     return (b | 1) * 64;
 }
@@ -51,9 +52,9 @@ static inline qn_q8_row qn_q8_row_at(const qn_act *a, int t)
     qn_q8_row r;
     r.q = (int8_t *)p;
     r.d = (float *)(p + qn_mm_padded(a->n_in));
-    r.sum = r.d + qn_mm_groups32(a->n_in);
+    r.sum = r.d + qn_mm_groups16(a->n_in);
     r.sum2 = r.sum + qn_mm_groups32(a->n_in);
-    r.isum = (int32_t *)(void *)(r.sum2 + qn_mm_groups16(a->n_in));
+    r.bias = (int32_t *)(void *)(r.sum2 + qn_mm_groups16(a->n_in));
     return r;
 }
 

@@ -2,20 +2,25 @@
 #include "cpu/matmul_kernels.h"
 #include "cpu/unpack.h"
 
-/* One row as codes against one 8-bit row. Inlined for each form, so that the inner loop's length is known. */
+/* One row as codes against one 8-bit row. Inlined for each form, so that its loops have known lengths. */
 static inline __attribute__((always_inline)) float dot_codes(struct unpacked w, int group, bool wide,
                                                              qn_q8_row x)
 {
     float sum = 0.0f;
     const float *xsum = group == 32 ? x.sum : x.sum2;
     for (int g = 0; g < w.used; g++) {
-        const uint8_t *code = w.code + g * group;
-        const int8_t *q = x.q + g * group;
-        int isum = wide ? -128 * x.isum[g] : 0;
-        for (int i = 0; i < group; i++) {
-            isum += (int16_t)((int16_t)code[i] * (int16_t)q[i]); /* at most 255 * 127 */
+        float part = 0.0f;
+        for (int h = g * group / 16; h < (g + 1) * group / 16; h++) {
+            const uint8_t *code = w.code + 16 * h;
+            const int8_t *q = x.q + 16 * h;
+            int isum = wide ? x.bias[h] : 0;
+#pragma GCC unroll 1 /* unrolled, it is not vectorised */
+            for (int i = 0; i < 16; i++) {
+                isum += (int16_t)((int16_t)code[i] * (int16_t)q[i]); /* at most 255 * 127 */
+            }
+            part += x.d[h] * (float)isum;
         }
-        sum += w.s[g] * x.d[g * group / 32] * (float)isum;
+        sum += w.s[g] * part;
         sum -= wide ? 0.0f : w.m[g] * xsum[g];
     }
     return sum;

@@ -457,55 +457,54 @@ static inline float quantize_scale(float max, float *d)
     return max >= 1e-30f && max <= 3e38f ? 127.0f / max : 0.0f;
 }
 
-static inline void quantize_sums(qn_q8_row out, int g, float d, int lo, int hi)
+static inline void quantize_sums(qn_q8_row out, int g, float d, int isum)
 {
     out.d[g] = d;
-    out.isum[g] = lo + hi;
-    out.sum[g] = d * (float)(lo + hi);
-    out.sum2[2 * g] = d * (float)lo;
-    out.sum2[2 * g + 1] = d * (float)hi;
+    out.bias[g] = -128 * isum;
+    out.sum2[g] = d * (float)isum;
+    if (g % 2) {
+        out.sum[g / 2] = out.sum2[g - 1] + out.sum2[g];
+    }
 }
 
 static inline void quantize_padding(qn_q8_row out, int n)
 {
     memset(out.q + n, 0, (size_t)(qn_mm_padded(n) - n));
     for (int g = n / 32; g < qn_mm_groups32(n); g++) {
-        out.d[g] = out.sum[g] = 0.0f;
-        out.isum[g] = 0;
+        out.sum[g] = 0.0f;
     }
     for (int g = n / 16; g < qn_mm_groups16(n); g++) {
-        out.sum2[g] = 0.0f;
+        out.d[g] = out.sum2[g] = 0.0f;
+        out.bias[g] = 0;
     }
 }
 
-/* Rounds 32 values to 8 bits. The largest |x| is found on the bits, where NaN > Inf > finite. Rounding to
+/* Rounds 16 values to 8 bits. The largest |x| is found on the bits, where NaN > Inf > finite. Rounding to
  * nearest even is by adding 1.5 * 2^23. */
 static inline void quantize_group(const float *x, qn_q8_row out, int g)
 {
     enum { MAGIC_BITS = 0x4b400000 };
     const float magic = 12582912.0f;
     uint32_t top = 0;
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < 16; i++) {
         uint32_t u = qn_f32_bits(x[i]) & 0x7fffffffu;
         top = u > top ? u : top;
     }
     float d, inv = quantize_scale(qn_f32_from_bits(top), &d);
-    int sum[2] = {0, 0};
-    for (int h = 0; h < 2; h++) {
-        for (int i = 0; i < 16; i++) {
-            float r = (inv != 0.0f ? x[16 * h + i] * inv : 0.0f) + magic;
-            int v = (int)(qn_f32_bits(r) - (uint32_t)MAGIC_BITS);
-            out.q[32 * g + 16 * h + i] = (int8_t)v;
-            sum[h] += v;
-        }
+    int sum = 0;
+    for (int i = 0; i < 16; i++) {
+        float r = (inv != 0.0f ? x[i] * inv : 0.0f) + magic;
+        int v = (int)(qn_f32_bits(r) - (uint32_t)MAGIC_BITS);
+        out.q[16 * g + i] = (int8_t)v;
+        sum += v;
     }
-    quantize_sums(out, g, d, sum[0], sum[1]);
+    quantize_sums(out, g, d, sum);
 }
 
 static inline void quantize_row(const float *x, int n, qn_q8_row out)
 {
-    for (int g = 0; g < n / 32; g++) {
-        quantize_group(x + 32 * g, out, g);
+    for (int g = 0; g < n / 16; g++) {
+        quantize_group(x + 16 * g, out, g);
     }
     quantize_padding(out, n);
 }
