@@ -11,7 +11,7 @@
  * - fast: F32, F16 and BF16 weights against f32 rows with fused multiply-adds. Quantised weights against rows
  *   rounded to 8 bits in groups of 16 (scale = max |x| / 127, nearest, f32 scale): integer sums per group of
  *   16 are exact, so instruction sets, and few rows of x against many, differ only in the order of f32 sums.
- *   Groups of 32 would be a little faster, but double the divergence of real models (docs/performance-log.md).
+ *   Groups of 32 would be a little faster but double the divergence of real models: docs/performance-log.md.
  *
  * A row of x that holds NaN or Inf gives NaN or Inf, never an ordinary number. */
 #ifndef QN_CPU_MATMUL_H
