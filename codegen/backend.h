@@ -20,6 +20,8 @@ typedef struct qn_exec_opts {
     const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
     bool no_graph;          /* decode by direct launches */
     bool plain_attention;   /* prompts through the kernels of decode */
+    bool no_fuse;           /* norms are kernels of their own, so that every step's output can be read */
+    bool f32_activations;   /* few rows: f32 activations for quantised weights too, instead of 8-bit ones */
     void (*log)(void *log_user, int level, const char *line); /* level 0: shown by default; may be NULL */
     void *log_user;
 } qn_exec_opts;

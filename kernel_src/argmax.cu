@@ -38,6 +38,8 @@ QN_DEV candidate block_best(candidate c, candidate *scratch)
 extern "C" __global__ void __launch_bounds__(spec::threads)
     QN_KERNEL(qn_state *st, const float *logits, candidate *best, u32 *arrived, i32 *ring)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     candidate *scratch = qn_shared<candidate>(0);
     u32 *last = (u32 *)(scratch + spec::threads / WARP);
     candidate c = {-QN_INF, 0x7fffffff};

@@ -1,13 +1,15 @@
-// attention_decode.cu: attention of few query rows, keys split over blocks; attention_combine.cu follows.
+// attention_decode.cu: attention of few query rows, keys split over blocks.
 // One block: one row, up to spec::heads query heads of one KV head, one part of the keys. A lane owns a key
 // while scores are made and dimensions while values are summed; each warp has its own online softmax, merged
-// at the end. grid: (n_split, n_head_kv * head_chunks, rows); block: 32 * spec::warps; shared: heads * k_dim
-// + warps * heads * (32 + 2 + v_dim) floats. parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values
-// not yet divided.
-#include "reduce.cuh"
+// at the end. The block that finishes last merges the parts and writes the result, in f32 and, where
+// spec::q8_out, as 8-bit groups (v_dim is a multiple of 32 then). grid: (n_split, n_head_kv * head_chunks,
+// rows); block: 32 * spec::warps; shared: heads * k_dim + warps * heads * (32 + 2 + v_dim) + 4 floats. parts:
+// [rows][n_head][n_split][v_dim + 2]: maximum, sum, values not yet divided. arrived: [rows][n_head_kv *
+// head_chunks] counters, zero before and after.
+#include "quantise.cuh"
 
-constexpr int group = spec::n_head / spec::n_head_kv;
-constexpr int head_chunks = (group + spec::heads - 1) / spec::heads;
+constexpr int per_kv = spec::n_head / spec::n_head_kv;
+constexpr int head_chunks = (per_kv + spec::heads - 1) / spec::heads;
 constexpr int v_lane = (spec::v_dim + WARP - 1) / WARP;
 
 QN_DEV float alibi_slope(int h)
@@ -120,28 +122,64 @@ QN_DEV void merge_records(const float *merge, int h, float *out)
     }
 }
 
+// One warp merges the parts of a head.
+QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, int h)
+{
+    constexpr int width = spec::n_head * spec::v_dim;
+    const int lane = threadIdx.x % WARP;
+    float top = -QN_INF, sum = 0.0f;
+    for (int k = lane; k < n_part; k += WARP) {
+        top = fmaxf(top, parts[k * record]);
+    }
+    top = warp_max(top);
+    for (int k = lane; k < n_part; k += WARP) {
+        sum += parts[k * record] == -QN_INF ? 0.0f : expf(parts[k * record] - top) * parts[k * record + 1];
+    }
+    sum = warp_sum(sum);
+    for (int c = 0; c < v_lane; c++) {
+        const int i = c * WARP + lane;
+        float v = 0.0f;
+        for (int k = 0; k < n_part && i < spec::v_dim; k++) {
+            const float m = parts[k * record];
+            v += m == -QN_INF ? 0.0f : expf(m - top) * parts[k * record + 2 + i];
+        }
+        v /= sum;
+        if (i < spec::v_dim) {
+            out[h * spec::v_dim + i] = v;
+        }
+        if (spec::q8_out) {
+            quantise_group(v, q8_out, width, (h * spec::v_dim) / GROUP + c);
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(32 * spec::warps)
     QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
-              float *parts)
+              float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.z;
     if (row >= st->n_rows) {
         return;
     }
-    const int g = blockIdx.y / head_chunks, h0 = g * group + blockIdx.y % head_chunks * spec::heads;
-    const int n_h = min(spec::heads, (g + 1) * group - h0);
+    const int g = blockIdx.y / head_chunks, h0 = g * per_kv + blockIdx.y % head_chunks * spec::heads;
+    const int n_h = min(spec::heads, (g + 1) * per_kv - h0);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     float *q_s = qn_shared<float>(0);
     float *p_s = q_s + spec::heads * spec::k_dim + warp * spec::heads * WARP;
     float *merge = q_s + spec::heads * spec::k_dim + spec::warps * spec::heads * WARP;
+    const int pos = st->pos + row;
+    const int low = spec::window > 0 ? max(0, pos - spec::window + 1) : 0;
+    const int n_tile = (pos + 1 - low + WARP - 1) / WARP, share = (n_tile + gridDim.x - 1) / gridDim.x;
+    if ((int)blockIdx.x * share >= n_tile) {
+        return; // no keys for this part
+    }
+    const int tile_end = min(n_tile, (int)(blockIdx.x + 1) * share);
     for (int i = threadIdx.x; i < spec::heads * spec::k_dim; i += 32 * spec::warps) {
         q_s[i] = i < n_h * spec::k_dim ? q[row * q_stride + h0 * spec::k_dim + i] * spec::scale : 0.0f;
     }
     __syncthreads();
-    const int pos = st->pos + row;
-    const int low = spec::window > 0 ? max(0, pos - spec::window + 1) : 0;
-    const int n_tile = (pos + 1 - low + WARP - 1) / WARP, share = (n_tile + gridDim.x - 1) / gridDim.x;
-    const int tile_end = min(n_tile, (int)(blockIdx.x + 1) * share);
     const half_t *k_head = k_cache + g * spec::k_dim, *v_head = v_cache + g * spec::v_dim;
     running r;
     for (int h = 0; h < spec::heads; h++) {
@@ -162,8 +200,32 @@ extern "C" __global__ void __launch_bounds__(32 * spec::warps)
     }
     write_record(r, merge);
     __syncthreads();
+    float *part = parts + ((i64)row * spec::n_head + h0) * gridDim.x * record;
     for (int h = warp; h < n_h; h += spec::warps) {
-        merge_records(merge, h,
-                      parts + (((i64)row * spec::n_head + h0 + h) * gridDim.x + blockIdx.x) * record);
+        merge_records(merge, h, part + ((i64)h * gridDim.x + blockIdx.x) * record);
+    }
+    const int n_part = (n_tile + share - 1) / share;
+    if (n_part > 1) {
+        u32 *last = (u32 *)(merge + spec::warps * spec::heads * record);
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            u32 *count = arrived + row * gridDim.y + blockIdx.y;
+            *last = atomicAdd(count, 1u) == (u32)n_part - 1;
+            if (*last) {
+                *count = 0;
+            }
+        }
+        __syncthreads();
+        if (!*last) {
+            return;
+        }
+        __threadfence();
+    } else {
+        __syncwarp(); // a head's part is read by the warp that wrote it
+    }
+    for (int h = warp; h < n_h; h += spec::warps) {
+        merge_parts(part + (i64)h * gridDim.x * record, n_part, out + row * out_stride,
+                    q8_out + row * q8_row_bytes(spec::n_head * spec::v_dim), h0 + h);
     }
 }

@@ -1,29 +1,25 @@
 // embed.cu: out[r] = scale * row(tokens[r]) (+ position row); one block a row.
 // grid: (rows); block: spec::threads; shared: none.
-#include "quant.cuh"
+#include "planes.cuh"
 
 extern "C" __global__ void __launch_bounds__(spec::threads)
     QN_KERNEL(const qn_state *st, const i32 *tokens, float *out, i64 out_stride, const u8 *table,
               const u8 *positions)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;
     }
     constexpr int pos_dt = spec::pos_dtype < 0 ? 0 : spec::pos_dtype;
-    const u8 *src = table + (i64)tokens[row] * row_bytes<spec::dtype>(spec::n_embd);
-    out += row * out_stride;
-    for (int k = threadIdx.x * 8; k < spec::n_embd; k += spec::threads * 8) {
-        float v[8];
-        decode8<spec::dtype>(src, k, v);
-        for (int i = 0; i < 8; i++) {
-            out[k + i] = spec::scale * v[i];
-        }
+    const plane_ptr src = row_planes<spec::dtype>(table, spec::n_vocab, spec::n_embd, tokens[row]);
+    const plane_ptr pos = row_planes<pos_dt>(positions, spec::n_pos, spec::n_embd, st->pos + row);
+    for (int i = threadIdx.x; i < spec::n_embd; i += spec::threads) {
+        float v = spec::scale * decode_value<spec::dtype>(src, i);
         if (spec::n_pos > 0) {
-            decode8<pos_dt>(positions + (i64)(st->pos + row) * row_bytes<pos_dt>(spec::n_embd), k, v);
-            for (int i = 0; i < 8; i++) {
-                out[k + i] += v[i];
-            }
+            v += decode_value<pos_dt>(pos, i);
         }
+        out[row * out_stride + i] = v;
     }
 }

@@ -1,28 +1,27 @@
-// gemv.cuh: one warp's product of a weight row, as GGUF blocks, with up to COLS activation rows in f32.
+// gemv.cuh: one warp's product of a weight row (planes.cuh) with one activation row in f32.
 // defines: gemv_row
 #pragma once
-#include "quant.cuh"
+#include "planes.cuh"
 #include "reduce.cuh"
 
-// sum[c] = w . x[c] over n values, all lanes; x rows are x_stride apart. Rows of n values need n % 8 == 0
-// (f32, f16 and bf16 rows may end raggedly).
-template <int DT, int COLS>
-QN_DEV void gemv_row(const u8 *w, const float *x, i64 x_stride, int n, float sum[COLS])
+// w . x over n values, in all lanes. Quantised rows have n % 32 == 0; plain rows may end anywhere.
+template <int DT> QN_DEV float gemv_row(const u8 *w, i64 n_rows, i64 row, const float *x, int n)
 {
-    for (int c = 0; c < COLS; c++) {
-        sum[c] = 0.0f;
-    }
-    for (int k = (threadIdx.x % WARP) * 8; k < n; k += WARP * 8) {
+    const plane_ptr p = row_planes<DT>(w, n_rows, n, row);
+    const int lane = threadIdx.x % WARP, n_eight = n / 8;
+    float sum = 0.0f;
+    for (int e = lane; e < n_eight; e += WARP) {
         float v[8];
-        decode8<DT>(w, k, v);
-        for (int c = 0; c < COLS; c++) {
-            const f32x4 *p = (const f32x4 *)(x + c * x_stride + k);
-            const f32x4 a = p[0], b = p[1];
-            sum[c] += v[0] * a.x + v[1] * a.y + v[2] * a.z + v[3] * a.w + v[4] * b.x + v[5] * b.y +
-                      v[6] * b.z + v[7] * b.w;
+        decode_group8<DT>(p, e / 4, e % 4, v);
+        for (int i = 0; i < 8; i++) {
+            sum += v[i] * x[8 * e + i];
         }
     }
-    for (int c = 0; c < COLS; c++) {
-        sum[c] = warp_sum(sum[c]);
+    if constexpr (!planes<DT>::integer) {
+        const int i = n_eight * 8 + lane;
+        if (i < n) {
+            sum += plain_value<DT>(p, i) * x[i];
+        }
     }
+    return warp_sum(sum);
 }

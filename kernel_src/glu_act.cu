@@ -7,6 +7,8 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
     QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, float *out, i64 out_stride,
               const float *bg, const float *sg, const float *bu, const float *su)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

@@ -1,4 +1,4 @@
-// linear.cu: the `linear` op for few rows: one warp an output row, weights as GGUF blocks, f32 activations.
+// linear.cu: the `linear` op for few rows: one warp an output row, any weights, f32 activations.
 // grid: (ceil(n_out / warps), rows); block: 32 * spec::warps; shared: none.
 #include "epilogue.cuh"
 #include "gemv.cuh"
@@ -11,9 +11,7 @@ struct linear_segment {
 template <int SEG> QN_DEV float segment_row(const linear_segment *s, int local, const float *x)
 {
     constexpr int dt = spec::seg_dtype[SEG] < 0 ? 0 : spec::seg_dtype[SEG];
-    float sum[1];
-    gemv_row<dt, 1>(s[SEG].w + local * row_bytes<dt>(spec::n_in), x, 0, spec::n_in, sum);
-    return sum[0];
+    return gemv_row<dt>(s[SEG].w, spec::seg_out[SEG], local, x, spec::n_in);
 }
 
 extern "C" __global__ void __launch_bounds__(32 * spec::warps)
@@ -22,6 +20,8 @@ extern "C" __global__ void __launch_bounds__(32 * spec::warps)
               const float *b1, const float *s1, const u8 *w2, const float *b2, const float *s2,
               const float *div)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.y, at = blockIdx.x * spec::warps + threadIdx.x / WARP;
     if (row >= (spec::outputs ? st->n_out : st->n_rows) || at >= spec::n_out) {
         return;

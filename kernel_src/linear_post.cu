@@ -7,6 +7,8 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
               float *out, i64 out_stride, const float *b0, const float *s0, const float *b1, const float *s1,
               const float *b2, const float *s2, const float *div)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.y, at = blockIdx.x * spec::threads + threadIdx.x;
     if (row >= (spec::outputs ? st->n_out : st->n_rows) || at >= spec::n_out) {
         return;

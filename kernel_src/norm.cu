@@ -1,11 +1,14 @@
-// norm.cu: out = [base +] out_scale * (norm(x) * w + b); one block a row and group.
-// grid: (rows, groups); block: spec::threads; shared: threads / 32 floats.
-#include "reduce.cuh"
+// norm.cu (where spec::q8_out, the result goes out as 8-bit groups too): out = [base +] out_scale * (norm(x)
+// * w + b); one block a row and group. grid: (rows, groups); block: spec::threads; shared: threads / 32
+// floats.
+#include "quantise.cuh"
 
 extern "C" __global__ void __launch_bounds__(spec::threads)
     QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i64 base_stride,
-              float *out, i64 out_stride, const float *w, const float *b)
+              float *out, i64 out_stride, const float *w, const float *b, u8 *q8_out)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.x;
     const int n_rows = spec::outputs ? st->n_out : st->n_rows;
     if (row >= n_rows) {
@@ -45,6 +48,9 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
             }
             y *= spec::out_scale;
             out[at] = spec::residual ? base[row * base_stride + (i64)blockIdx.y * spec::n + at] + y : y;
+            if (spec::q8_out) { // whole warps: n is a multiple of 32
+                quantise_group(y, q8_out + row * q8_row_bytes(spec::n), spec::n, at / GROUP);
+            }
         }
     }
 }

@@ -62,16 +62,21 @@ QN_DEV i32 ptx_dp4a(u32 a, u32 b, i32 c)
     return d;
 }
 
-// Waits for the kernel before this one in the stream (programmatic dependent launch); sm_90 and newer.
+// Waits until the kernel before this one in the stream is done (programmatic dependent launch). Every kernel
+// calls it before it reads or writes what another kernel touches; before sm_90 there is nothing to wait for.
 QN_DEV void ptx_grid_wait()
 {
+#if QN_VARIANT >= 90
     asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
-// Lets the next kernel's blocks start; sm_90 and newer.
+// Lets the next kernel's blocks start.
 QN_DEV void ptx_grid_launch()
 {
+#if QN_VARIANT >= 90
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // d += a * b, 16x8x16, f16 operands, f32 accumulators (row-major a, column-major b); sm_80 and newer.

@@ -72,6 +72,8 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
     QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float *v, half_t *k_cache,
               half_t *v_cache, const float *q_norm, const float *k_norm, const float *freq)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

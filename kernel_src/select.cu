@@ -5,6 +5,8 @@
 extern "C" __global__ void __launch_bounds__(spec::threads)
     QN_KERNEL(const qn_state *st, const float *in, i64 in_stride, float *out, i64 out_stride)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.x;
     if (row >= st->n_out) {
         return;

@@ -7,6 +7,8 @@
 extern "C" __global__ void __launch_bounds__(spec::threads)
     QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u16 *out, float *row_scale)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.x;
     if (row >= (spec::outputs ? st->n_out : st->n_rows)) {
         return;

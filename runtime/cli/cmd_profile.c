@@ -40,6 +40,10 @@ static const char *kind_of(const qn_step *s)
 
 static void print_row(const char *name, int count, double ms, double total, double bytes, double flop)
 {
+    if (ms <= 0) {
+        printf("%-22s %5d          - (part of the step before)\n", name, count);
+        return;
+    }
     printf("%-22s %5d %10.3f ms %6.1f %% %9.1f GB/s %9.2f TFLOP/s\n", name, count, ms, 100 * ms / total,
            bytes / ms * 1e-6, flop / ms * 1e-9);
 }

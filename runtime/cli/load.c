@@ -50,6 +50,10 @@ static const qn_opt backend_opts[] = {
     {"--attention", "NAME",
      "Of prompts: flash, or plain, the kernels of decode (backend cuda). Default: flash.", QN_OPT_CHOICE,
      offsetof(qn_model_args, attention), 0, 0, attentions},
+    {"--f32-activations", NULL, "Decode quantised weights with f32 activations, not 8-bit ones (backend cuda).",
+     QN_OPT_FLAG, offsetof(qn_model_args, f32_activations)},
+    {"--no-fuse", NULL, "Every step a kernel of its own (backend cuda).", QN_OPT_FLAG,
+     offsetof(qn_model_args, no_fuse)},
     {"--no-graph", NULL, "Decode by direct launches (backend cuda).", QN_OPT_FLAG,
      offsetof(qn_model_args, no_graph)},
     {"--exact", NULL, "CPU reference arithmetic: f32 throughout, slow.", QN_OPT_FLAG,
@@ -129,6 +133,8 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .variant = a->variant,
         .no_graph = a->no_graph,
         .plain_attention = a->attention == ATTENTION_PLAIN,
+        .no_fuse = a->no_fuse,
+        .f32_activations = a->f32_activations,
     };
 }
 

@@ -21,7 +21,7 @@ static int sync_stream(qn_cuda_exec *x, qn_err *err)
     return r ? cu_fail(x, r, "running kernels", err) : 0;
 }
 
-static int launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err)
+int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err)
 {
     uint32_t grid[3] = {a->grid[0], a->grid[1], a->grid[2]};
     void *params[QN_CUDA_ARGS];
@@ -31,9 +31,18 @@ static int launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err
     if (a->rows_axis >= 0) {
         grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
-    qn_cu_result r = x->cuda.api.LaunchKernel(x->functions[a->program], grid[0], grid[1], grid[2], a->threads,
-                                              1, 1, a->shared, x->stream, params, NULL);
-    return r ? cu_fail(x, r, a->step ? a->step->name : "argmax", err) : 0;
+    qn_cu_result r;
+    if (x->dependent) {
+        qn_cu_launch_attribute early = {.id = QN_CU_LAUNCH_PROGRAMMATIC_SERIALIZATION,
+                                        .value.programmatic_serialization = 1};
+        qn_cu_launch_config c = {grid[0], grid[1],   grid[2],   a->threads, 1,
+                                 1,       a->shared, x->stream, &early,     1};
+        r = x->cuda.api.LaunchKernelEx(&c, x->functions[a->program], params, NULL);
+    } else {
+        r = x->cuda.api.LaunchKernel(x->functions[a->program], grid[0], grid[1], grid[2], a->threads, 1, 1,
+                                     a->shared, x->stream, params, NULL);
+    }
+    return r ? cu_fail(x, r, a->step ? a->step->name : a->repack ? a->repack->name : "argmax", err) : 0;
 }
 
 static int run_action(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_action *a, int rows, int n_out,
@@ -44,7 +53,7 @@ static int run_action(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_action
     if (n == 0) {
         return 0;
     }
-    if (a->is_gemm ? qn_gemm_run(&x->gemm, &a->gemm, n, x->stream, err) : launch_one(x, a, n, err)) {
+    if (a->is_gemm ? qn_gemm_run(&x->gemm, &a->gemm, n, x->stream, err) : qn_cuda_launch_one(x, a, n, err)) {
         return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
     }
     return 0;
@@ -396,7 +405,8 @@ void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
     for (int i = 0; i < p->n_buf; i++) {
         out->activations += 4 * (uint64_t)p->bufs[i].width * (uint64_t)qn_buf_rows(&p->bufs[i], opts);
     }
-    out->other = z.parts + z.w16 + z.a16 + z.row_scale + z.product + (32 << 20);
+    out->other = z.parts + z.w16 + z.a16 + z.row_scale + z.part_count + 2 * z.q8 + 2 * z.squares + z.product +
+                 (32 << 20);
 }
 
 int qn_cuda_available(int device, uint64_t *free_bytes, qn_err *err)

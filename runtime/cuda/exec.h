@@ -48,6 +48,7 @@ typedef struct qn_placed {
     const void *src;
     size_t bytes;
     uint64_t address;
+    bool planes; /* repacked on the way */
 } qn_placed;
 
 typedef struct qn_cuda_exec {
@@ -73,6 +74,7 @@ typedef struct qn_cuda_exec {
     float *host_logits;        /* pinned [n_outputs][n_vocab] */
     volatile int32_t *ring;    /* pinned and mapped: ids that the greedy choice made */
     qn_cu_graph_exec graph;
+    bool dependent; /* programmatic dependent launch: a kernel's blocks start while the one before ends */
 } qn_cuda_exec;
 
 /* Seconds of a clock that only goes forward. */
@@ -82,6 +84,7 @@ double qn_cuda_seconds(void);
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err);
 /* Captures the decode list; a failure leaves base.stats.graph_off filled and is no error. */
 void qn_cuda_capture(qn_cuda_exec *x);
+int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err);
 /* Launches the actions of the steps [first, stop_after] of a list (-1: up to the end). */
 int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
                    int first, int stop_after, qn_err *err);

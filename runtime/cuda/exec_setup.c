@@ -49,7 +49,8 @@ static int open_device(qn_cuda_exec *x, qn_err *err)
 }
 
 /* Adds a tensor or table once. */
-static void place(qn_cuda_exec *x, const void *key, const void *src, size_t bytes, uint64_t *end)
+static void place(qn_cuda_exec *x, const void *key, const void *src, size_t bytes, size_t device_bytes,
+                  bool planes, uint64_t *end)
 {
     if (!key) {
         return;
@@ -59,8 +60,8 @@ static void place(qn_cuda_exec *x, const void *key, const void *src, size_t byte
             return;
         }
     }
-    x->placed[x->n_placed++] = (qn_placed){key, src, bytes, *end};
-    *end += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    x->placed[x->n_placed++] = (qn_placed){key, src, bytes, *end, planes};
+    *end += (device_bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /* Offsets of everything the plans read; they become addresses once the memory is there. */
@@ -81,11 +82,13 @@ static int place_all(qn_cuda_exec *x, uint64_t *bytes, qn_err *err)
             const qn_step *s = &plans[k]->steps[i];
             for (int w = 0; w < QN_STEP_WEIGHTS; w++) {
                 if (s->w[w]) {
-                    place(x, s->w[w], s->w[w]->data, s->w[w]->n_bytes, bytes);
+                    place(x, s->w[w], s->w[w]->data, s->w[w]->n_bytes, qn_cuda_weight_bytes(s->w[w]),
+                          qn_cuda_is_planes(s->w[w]), bytes);
                 }
             }
             if (s->table) {
-                place(x, s->table, s->table, sizeof(float) * (size_t)(s->spec.rope_kv.n_rot / 2), bytes);
+                size_t n = sizeof(float) * (size_t)(s->spec.rope_kv.n_rot / 2);
+                place(x, s->table, s->table, n, n, false, bytes);
             }
         }
     }
@@ -156,14 +159,22 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     if (alloc(x, sizeof(qn_cuda_state), "state", &m->state, err) ||
         alloc(x, sizeof(int32_t) * (size_t)o->n_ubatch, "tokens", &m->tokens, err) ||
         alloc(x, z.parts, "attention parts", &m->parts, err) ||
+        alloc(x, z.part_count, "attention parts", &m->part_count, err) ||
         alloc(x, z.w16, "f16 weights", &m->w16, err) || alloc(x, z.a16, "f16 activations", &m->a16, err) ||
         alloc(x, z.row_scale, "row factors", &m->row_scale, err) ||
+        alloc(x, z.squares, "squares", &m->squares[0], err) ||
+        alloc(x, z.squares, "squares", &m->squares[1], err) ||
+        alloc(x, z.q8, "8-bit activations", &m->q8[0], err) ||
+        alloc(x, z.q8, "8-bit activations", &m->q8[1], err) ||
         alloc(x, z.product, "products", &m->product, err) ||
         alloc(x, 8 * QN_CUDA_ARGMAX_BLOCKS, "choice", &m->best, err) ||
         alloc(x, 4, "choice", &m->arrived, err)) {
         return -1;
     }
     qn_cu_result r = x->cuda.api.MemsetD8Async(m->arrived, 0, 4, x->stream);
+    if (z.part_count) {
+        r = r ? r : x->cuda.api.MemsetD8Async(m->part_count, 0, z.part_count, x->stream);
+    }
     r = r ? r
           : x->cuda.api.MemsetD8Async(base, 0, total, x->stream); /* rows never written must stay finite */
     m->weight = weight_address;
@@ -193,20 +204,90 @@ static int alloc_host(qn_cuda_exec *x, qn_err *err)
     return r ? qn_cuda_fail(&x->cuda, r, "pinned host memory", err) : 0;
 }
 
+/* Weights go up in batches: blocks of quantised ones into a staging area, from which repack.cu makes planes.
+ */
 typedef struct uploader {
     qn_cuda_exec *x;
-    qn_upload_item *items;
+    qn_upload_item *items; /* [n_placed] */
+    int first, last;       /* the batch */
+    uint64_t staging;
+    size_t staging_bytes;
     double seconds;
     int rc;
     qn_err err;
 } uploader;
 
+/* The next batch: as many pieces as the staging area takes. */
+static void fill_batch(uploader *u)
+{
+    const qn_cuda_exec *x = u->x;
+    size_t used = 0;
+    u->first = u->last;
+    while (u->last < x->n_placed) {
+        const qn_placed *p = &x->placed[u->last];
+        uint64_t dst = p->address;
+        if (p->planes) {
+            if (used + p->bytes > u->staging_bytes) {
+                break;
+            }
+            dst = u->staging + used;
+            used += (p->bytes + ALIGN - 1) / ALIGN * ALIGN;
+        }
+        u->items[u->last++] = (qn_upload_item){p->src, dst, p->bytes};
+    }
+}
+
 static void *run_upload(void *arg)
 {
     uploader *u = arg;
+    double seconds = 0;
     int threads = qn_cpu_count() < UPLOAD_THREADS ? qn_cpu_count() : UPLOAD_THREADS;
-    u->rc = qn_upload(&u->x->cuda, u->x->ctx, u->items, u->x->n_placed, threads, &u->seconds, &u->err);
+    u->rc = qn_upload(&u->x->cuda, u->x->ctx, u->items + u->first, u->last - u->first, threads, &seconds,
+                      &u->err);
+    u->seconds += seconds;
     return NULL;
+}
+
+/* Makes planes of the batch that lies in the staging area. */
+static int repack_batch(uploader *u, qn_err *err)
+{
+    qn_cuda_exec *x = u->x;
+    for (int i = u->first; i < u->last; i++) {
+        for (int k = 0; x->placed[i].planes && k < x->low.repack.n; k++) {
+            qn_cuda_action *a = &x->low.repack.actions[k];
+            if (a->repack == x->placed[i].key) {
+                a->args[0] = u->items[i].dst;
+                if (qn_cuda_launch_one(x, a, 1, err)) {
+                    return -1;
+                }
+            }
+        }
+    }
+    qn_cu_result r = x->cuda.api.StreamSynchronize(x->stream);
+    return r ? qn_cuda_fail(&x->cuda, r, "repacking weights", err) : 0;
+}
+
+static int open_staging(uploader *u, qn_err *err)
+{
+    qn_cuda_exec *x = u->x;
+    size_t all = 0, largest = 0, free_bytes = 0, total = 0;
+    for (int i = 0; i < x->n_placed; i++) {
+        size_t b = x->placed[i].planes ? (x->placed[i].bytes + ALIGN - 1) / ALIGN * ALIGN : 0;
+        all += b;
+        largest = b > largest ? b : largest;
+    }
+    qn_cu_result r = x->cuda.api.MemGetInfo(&free_bytes, &total);
+    u->staging_bytes = all <= free_bytes / 2 ? all : largest > free_bytes / 2 ? largest : free_bytes / 2;
+    u->staging_bytes = u->staging_bytes ? u->staging_bytes : ALIGN;
+    qn_cu_ptr p = 0;
+    r = r ? r : x->cuda.api.MemAlloc(&p, u->staging_bytes);
+    u->staging = p;
+    u->items = qn_calloc((size_t)x->n_placed + 1, sizeof *u->items);
+    if (r) {
+        qn_cuda_fail(&x->cuda, r, "staging area for weights", err);
+        return qn_fail_prefix(err, "%.1f MiB of device memory", (double)u->staging_bytes / 1048576.0);
+    }
+    return u->items ? 0 : qn_fail(err, "out of memory");
 }
 
 static void on_progress(void *user, const qn_jit_progress *p)
@@ -265,7 +346,13 @@ static int build_kernels(qn_cuda_exec *x, qn_err *err)
         (o->variant && qn_variant_by_name(&arch.variant, &arch, o->variant, err))) {
         return -1;
     }
-    qn_lower_opts lo = {o, &x->mem, arch.variant, x->dev.multiprocessors};
+    qn_lower_opts lo = {.exec = o,
+                        .mem = &x->mem,
+                        .variant = arch.variant,
+                        .multiprocessors = x->dev.multiprocessors,
+                        .f32_activations = o->f32_activations,
+                        .no_fuse = o->no_fuse};
+    x->dependent = arch.variant >= QN_VARIANT_SM90A && x->cuda.api.LaunchKernelEx;
     if (qn_lower(&x->low, x->base.plans, &lo, err)) {
         return -1;
     }
@@ -327,35 +414,48 @@ static int raise_shared_limits(qn_cuda_exec *x, qn_err *err)
     return 0;
 }
 
+/* Uploads beside the compilation, then repacks; more batches follow where the staging area is small. */
+static int load_weights(qn_cuda_exec *x, uploader *u, qn_err *err)
+{
+    pthread_t thread;
+    fill_batch(u);
+    bool beside = pthread_create(&thread, NULL, run_upload, u) == 0;
+    int rc = build_kernels(x, err);
+    if (beside) {
+        pthread_join(thread, NULL);
+    } else {
+        run_upload(u);
+    }
+    while (rc == 0) {
+        if (u->rc) {
+            *err = u->err;
+            return -1;
+        }
+        rc = repack_batch(u, err);
+        if (u->last == x->n_placed) {
+            return rc;
+        }
+        fill_batch(u);
+        run_upload(u);
+    }
+    return rc;
+}
+
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
 {
-    uint64_t weight_bytes = 0, workspace = 0;
+    uint64_t weight_bytes, workspace;
     if (open_device(x, err) || place_all(x, &weight_bytes, err) || alloc_device(x, weight_bytes, err) ||
         alloc_host(x, err) || alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err) ||
         qn_gemm_open(&x->gemm, x->cuda.version / 1000, workspace, WORKSPACE, err)) {
         return -1;
     }
     uploader u = {.x = x};
-    pthread_t thread;
-    u.items = qn_calloc((size_t)x->n_placed + 1, sizeof *u.items);
-    if (!u.items) {
-        return qn_fail(err, "out of memory");
-    }
-    for (int i = 0; i < x->n_placed; i++) {
-        u.items[i] = (qn_upload_item){x->placed[i].src, x->placed[i].address, x->placed[i].bytes};
-    }
-    bool beside = pthread_create(&thread, NULL, run_upload, &u) == 0;
-    int rc = build_kernels(x, err);
-    if (beside) {
-        pthread_join(thread, NULL);
-    } else {
-        run_upload(&u);
+    int rc = open_staging(&u, err);
+    rc = rc ? rc : load_weights(x, &u, err);
+    if (u.staging) {
+        x->cuda.api.MemFree(u.staging);
     }
     free(u.items);
-    if (rc == 0 && u.rc) {
-        *err = u.err;
-        rc = -1;
-    }
     rc = rc ? rc : raise_shared_limits(x, err);
     x->base.stats.device_bytes = x->device_bytes;
     x->base.stats.upload_bytes = weight_bytes;

@@ -31,6 +31,7 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
             out = 2 * (size_t)s->spec.glu.n_ff;
         } else if (s->op->id == QN_OP_ATTENTION) {
             const qn_spec_attention *a = &s->spec.attention;
+            z.part_count = max_size(z.part_count, rows * (size_t)a->n_head * sizeof(uint32_t));
             size_t per = (size_t)a->n_head * (size_t)(a->v_dim + 2) * sizeof(float);
             size_t most = QN_CUDA_FEW * QN_CUDA_MAX_SPLIT;
             z.parts = max_size(z.parts, per * (opts->plain_attention ? max_size(most, rows) : most));
@@ -39,9 +40,40 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
         z.product = max_size(z.product, out * rows * sizeof(float));
         n_in = max_int(n_in, (int)in);
     }
+    z.squares = (size_t)(n_in + 31) / 32 * sizeof(float) * QN_CUDA_FEW;
+    z.q8 = (size_t)(n_in + 31) / 32 * 40 * QN_CUDA_FEW;
     z.a16 = (size_t)n_in * rows * 2;
     z.row_scale = rows * sizeof(float);
     return z;
+}
+
+/* Bytes of the planes of a type: at every place of a row, and of every super-block (kernel_src/planes.cuh).
+ */
+static const struct {
+    uint8_t place, block;
+} plane_bytes[QN_TYPE_COUNT] = {
+    [QN_Q4_0] = {18, 0},      [QN_Q4_1] = {20, 0},      [QN_Q5_0] = {22, 0},     [QN_Q5_1] = {24, 0},
+    [QN_Q8_0] = {34, 0},      [QN_Q2_K] = {8, 16 + 4},  [QN_Q3_K] = {8 + 4, 18}, [QN_Q4_K] = {16, 16},
+    [QN_Q5_K] = {16 + 4, 16}, [QN_Q6_K] = {16 + 8, 18}, [QN_IQ4_NL] = {18, 0},   [QN_IQ4_XS] = {16, 8},
+};
+
+uint64_t qn_cuda_weight_bytes(const qn_tensor *t)
+{
+    enum { SPAN = 128 };
+    if (!qn_cuda_is_planes(t)) {
+        return t->n_bytes;
+    }
+    uint64_t groups = t->ne[0] / 32, rest = groups % SPAN, rows = t->ne[1] * t->ne[2] * t->ne[3];
+    uint64_t steps = rest > 64   ? 4
+                     : rest > 32 ? 2
+                                 : 1,
+             places = groups - rest + (rest + steps - 1) / steps * steps;
+    return rows * (places * plane_bytes[t->type].place + groups / 8 * plane_bytes[t->type].block);
+}
+
+bool qn_cuda_is_planes(const qn_tensor *t)
+{
+    return t->n_dims > 1 && qn_dtype_get(t->type)->block_values > 1;
 }
 
 /* Index of the program with this source; it is added where it is new. Takes the source. */
@@ -160,13 +192,41 @@ static int lower_plan(lowerer *l, const qn_plan *plan, qn_cuda_list *list, lower
 {
     l->list = list;
     l->mode = mode;
+    l->q8_view.buf = -1;
+    l->done = NULL;
     for (int i = 0; i < plan->n_step; i++) {
         l->step = &plan->steps[i];
+        l->plan = plan;
+        if (l->step == l->done) {
+            continue; /* a norm that the product before it has begun */
+        }
         if (qn_lower_ops[l->step->op->id](l)) {
             return -1;
         }
     }
     l->step = NULL;
+    return 0;
+}
+
+/* Every quantised weight once. */
+static int lower_repacks(lowerer *l)
+{
+    const qn_plan *plans[2] = {&l->plans->prefill, &l->plans->decode};
+    l->list = &l->out->repack;
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < plans[k]->n_step; i++) {
+            for (int w = 0; w < QN_STEP_WEIGHTS; w++) {
+                const qn_tensor *t = plans[k]->steps[i].w[w];
+                bool known = !t || !qn_cuda_is_planes(t);
+                for (int j = 0; j < l->list->n && !known; j++) {
+                    known = l->list->actions[j].repack == t;
+                }
+                if (!known && qn_lower_repack(l, t)) {
+                    return -1;
+                }
+            }
+        }
+    }
     return 0;
 }
 
@@ -176,7 +236,7 @@ int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, 
     lowerer l = {.out = out, .plans = plans, .opts = opts, .err = err};
     if (lower_plan(&l, &plans->decode, &out->decode, LOWER_DECODE) || qn_lower_argmax(&l, &plans->decode) ||
         lower_plan(&l, &plans->prefill, &out->few, LOWER_FEW) ||
-        lower_plan(&l, &plans->prefill, &out->prefill, LOWER_PREFILL)) {
+        lower_plan(&l, &plans->prefill, &out->prefill, LOWER_PREFILL) || lower_repacks(&l)) {
         qn_lowered_free(out);
         return -1;
     }
@@ -192,5 +252,6 @@ void qn_lowered_free(qn_lowered *l)
     free(l->decode.actions);
     free(l->few.actions);
     free(l->prefill.actions);
+    free(l->repack.actions);
     memset(l, 0, sizeof *l);
 }

@@ -13,7 +13,7 @@
 
 enum {
     QN_CUDA_FEW = 8,
-    QN_CUDA_ARGS = 18,
+    QN_CUDA_ARGS = 24,
     QN_CUDA_MAX_SPLIT = 64,
     QN_CUDA_RING = 1024,
     QN_CUDA_ARGMAX_BLOCKS = 64
@@ -31,8 +31,11 @@ typedef struct qn_cuda_mem {
     uint64_t *bufs;         /* by buffer index */
     uint64_t *k, *v;        /* by KV cache index; f16 */
     uint64_t parts;         /* attention parts */
+    uint64_t part_count;    /* [n_ubatch][blocks]: parts that have arrived; zero between launches */
     uint64_t w16, a16;      /* f16 weights and activations of the current product */
     uint64_t row_scale, product;
+    uint64_t squares[2]; /* sums of squares of their groups, where a norm was begun with them */
+    uint64_t q8[2];      /* 8-bit activations, written in turns */
     uint64_t best, arrived, ring;
     uint64_t (*weight)(const void *user, const qn_tensor *t); /* 0 for NULL */
     uint64_t (*table)(const void *user, const float *table);
@@ -41,7 +44,7 @@ typedef struct qn_cuda_mem {
 
 /* Bytes of the scratch areas above for a plan. */
 typedef struct qn_cuda_sizes {
-    size_t parts, w16, a16, row_scale, product;
+    size_t parts, w16, a16, row_scale, product, q8, squares, part_count;
 } qn_cuda_sizes;
 qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts);
 
@@ -59,8 +62,9 @@ typedef struct qn_cuda_action {
     qn_cuda_gemm gemm;
     int program; /* index into qn_lowered.programs */
     uint32_t grid[3], threads, shared;
-    int rows_axis;     /* grid axis that is set to the number of rows at run time; -1: none */
-    uint32_t rows_per; /* rows that one block of that axis serves */
+    const qn_tensor *repack; /* a weight's way into planes: args[0]: its blocks, set at run time */
+    int rows_axis;           /* grid axis that is set to the number of rows at run time; -1: none */
+    uint32_t rows_per;       /* rows that one block of that axis serves */
     qn_rows rows;
     uint64_t args[QN_CUDA_ARGS]; /* every kernel parameter is a pointer or an i64 */
     int n_arg;
@@ -80,6 +84,7 @@ typedef struct qn_cuda_program {
 
 typedef struct qn_lowered {
     qn_cuda_list decode, few, prefill;
+    qn_cuda_list repack; /* one action a quantised weight */
     qn_cuda_program *programs;
     int n_program, cap_program;
 } qn_lowered;
@@ -87,9 +92,16 @@ typedef struct qn_lowered {
 typedef struct qn_lower_opts {
     const qn_exec_opts *exec;
     const qn_cuda_mem *mem;
-    int variant;         /* QN_VARIANT_* */
-    int multiprocessors; /* for launch shapes only, never for constants */
+    int variant;          /* QN_VARIANT_* */
+    bool no_fuse;         /* norms are kernels of their own */
+    bool f32_activations; /* products of few rows take f32 activations for every weight type */
+    int multiprocessors;  /* for launch shapes only, never for constants */
 } qn_lower_opts;
+
+/* Bytes of a weight on the device: planes of a quantised one (kernel_src/planes.cuh), its own bytes
+ * otherwise. */
+uint64_t qn_cuda_weight_bytes(const qn_tensor *t);
+bool qn_cuda_is_planes(const qn_tensor *t);
 
 int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, qn_err *err);
 void qn_lowered_free(qn_lowered *l);

@@ -13,6 +13,12 @@ typedef struct lowerer {
     qn_cuda_list *list;
     const qn_step *step; /* NULL: the greedy choice */
     lower_mode mode;
+    qn_view q8_view; /* activations that stand in 8 bits too; buf < 0: none */
+    bool q8_rms;     /* they are of a norm that is not divided yet */
+    float q8_eps;
+    const qn_plan *plan;
+    const qn_step *done; /* served together with the step before */
+    int q8_turn;         /* which of mem->q8 holds them */
     qn_err *err;
 } lowerer;
 
@@ -47,6 +53,8 @@ int qn_lower_mul(lowerer *l);
 int qn_lower_rescale(lowerer *l);
 int qn_lower_altup(lowerer *l);
 int qn_lower_latent_kv(lowerer *l);
+/* The way of a quantised weight into planes; l->list takes it. */
+int qn_lower_repack(lowerer *l, const qn_tensor *t);
 /* The greedy choice at the end of the decode list. */
 int qn_lower_argmax(lowerer *l, const qn_plan *decode);
 

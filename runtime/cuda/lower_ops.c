@@ -3,18 +3,11 @@
 
 #include <string.h>
 
-#define CONST(n, v)                                                                                          \
-    {                                                                                                        \
-        n, v, false                                                                                          \
-    }
-#define CONST_SYMBOL(n, v)                                                                                   \
-    {                                                                                                        \
-        n, v, true                                                                                           \
-    }
-#define CONST_DTYPE(n, v)                                                                                    \
-    {                                                                                                        \
-        n, v, true                                                                                           \
-    }
+/* clang-format off */
+#define CONST(n, v)        {n, v, false, false}
+#define CONST_SYMBOL(n, v) {n, v, true, false}
+#define CONST_DTYPE(n, v)  {n, v, true, true}
+/* clang-format on */
 
 static uint32_t ceil_div(int64_t a, int64_t b)
 {
@@ -34,6 +27,79 @@ static uint32_t row_threads(int n)
 static int outputs(const lowerer *l)
 {
     return l->step->rows == QN_ROWS_OUTPUTS;
+}
+
+/* 8-bit activations: does a step make them (q8_at: where)? The buffers alternate, since a step
+ * may read one form while it writes the next. */
+static bool q8_target(lowerer *l, qn_view out)
+{
+    l->q8_view.buf = -1;
+    l->q8_rms = false;
+    if (l->mode == LOWER_PREFILL || l->opts->f32_activations || out.width % 32 != 0) {
+        return false;
+    }
+    l->q8_turn ^= 1;
+    l->q8_view = out;
+    return true;
+}
+
+/* Address of the 8-bit activations that stand. */
+static uint64_t q8_at(const lowerer *l)
+{
+    return l->opts->mem->q8[l->q8_turn];
+}
+
+/* Does this list's step take 8-bit activations? Every weight of it must be quantised. */
+static bool takes_q8(const lowerer *l, const qn_tensor *const *w, int n)
+{
+    bool all = l->mode != LOWER_PREFILL && !l->opts->f32_activations;
+    for (int i = 0; i < n; i++) {
+        all = all && (!w[i] || qn_cuda_is_planes(w[i]));
+    }
+    return all;
+}
+
+/* Makes the 8-bit form of `in` where no step before did. */
+static int need_q8(lowerer *l, qn_view in)
+{
+    enum { WARPS = 8 };
+    if (memcmp(&l->q8_view, &in, sizeof in) == 0) {
+        return 0;
+    }
+    if (!q8_target(l, in)) {
+        return qn_fail(l->err, "step %s: rows of %d values have no 8-bit form", l->step->name, in.width);
+    }
+    launch k = {.kernel = "quantise.cu",
+                .bare = true,
+                .consts = {CONST_SYMBOL("n", in.width), CONST("outputs", outputs(l)), CONST("warps", WARPS)},
+                .n_const = 3,
+                .grid = {ceil_div(in.width / 32, WARPS), 1, 1},
+                .threads = 32 * WARPS,
+                .rows_axis = 1,
+                .args = {l->opts->mem->state, qn_lower_at(l, in), qn_lower_stride(l, in), q8_at(l)},
+                .n_arg = 4};
+    return qn_lower_launch(l, &k);
+}
+
+/* Shape of a GEMV launch: warps that share a row, warps of a block, outputs of a block, blocks. */
+typedef struct gemv_shape {
+    int slices, warps, chunk;
+    uint32_t blocks;
+} gemv_shape;
+
+static gemv_shape shape_of(const lowerer *l, int n_in, int n_out, int grain)
+{
+    enum { MAX_WARPS = 16, SPAN = 128, MAX_STEPS = 5 };
+    gemv_shape g;
+    int groups = n_in / 32, spans = (groups + SPAN - 1) / SPAN;
+    g.slices =
+        (groups + 31) / 32 <= MAX_STEPS ? 1 : spans; /* a little more than a span is still one warp's */
+    g.slices = g.slices > MAX_WARPS ? MAX_WARPS : g.slices;
+    g.warps = MAX_WARPS / g.slices * g.slices;
+    int tiles = (n_out + grain - 1) / grain, sms = l->opts->multiprocessors;
+    g.chunk = (tiles + sms - 1) / sms * grain;
+    g.blocks = ceil_div(n_out, g.chunk);
+    return g;
 }
 
 static int lower_embed(lowerer *l)
@@ -71,9 +137,11 @@ static int lower_norm(lowerer *l)
 {
     const qn_step *s = l->step;
     uint32_t threads = row_threads(s->spec.norm.n);
+    l->q8_view.buf = -1;
+    bool q8 = !s->spec.norm.residual && s->spec.norm.groups == 1 && q8_target(l, s->out[0]);
     launch k = {.kernel = "norm.cu",
-                .consts = {CONST("threads", (int)threads), CONST("outputs", outputs(l))},
-                .n_const = 2,
+                .consts = {CONST("threads", (int)threads), CONST("outputs", outputs(l)), CONST("q8_out", q8)},
+                .n_const = 3,
                 .grid = {1, (uint32_t)s->spec.norm.groups, 1},
                 .threads = threads,
                 .shared = threads / 32 * 4,
@@ -81,14 +149,15 @@ static int lower_norm(lowerer *l)
                 .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
                          qn_lower_at(l, s->in[1]), qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
                          qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[0]),
-                         qn_lower_weight(l, s->w[1])},
-                .n_arg = 9};
+                         qn_lower_weight(l, s->w[1]), q8_at(l)},
+                .n_arg = 10};
     return qn_lower_launch(l, &k);
 }
 
 static int lower_mix(lowerer *l)
 {
     const qn_step *s = l->step;
+    l->q8_view.buf = -1;
     launch k = {.kernel = "mix.cu",
                 .consts = {CONST("threads", 256)},
                 .n_const = 1,
@@ -146,49 +215,43 @@ static int lower_attention(lowerer *l)
         split = (int)ceil_div(2 * l->opts->multiprocessors, blocks);
         split = split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
     }
-    size_t shared = 4 * (size_t)(heads * sp->k_dim + warps * heads * (32 + 2 + sp->v_dim));
-    launch k = {.kernel = "attention_decode.cu",
-                .consts = {CONST("warps", warps), CONST("heads", heads),
-                           CONST("kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec))},
-                .n_const = 3,
-                .grid = {(uint32_t)split, (uint32_t)blocks, 1},
-                .threads = 32 * (uint32_t)warps,
-                .shared = (uint32_t)shared,
-                .rows_axis = 2,
-                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k[s->kv],
-                         m->v[s->kv], m->parts},
-                .n_arg = 6};
-    launch c = {.kernel = "attention_combine.cu",
-                .consts = {CONST("threads", 128)},
-                .n_const = 1,
-                .grid = {(uint32_t)sp->n_head, 1, 1},
-                .threads = 128,
-                .rows_axis = 1,
-                .args = {m->state, m->parts, (uint64_t)split, qn_lower_at(l, s->out[0]),
-                         qn_lower_stride(l, s->out[0])},
-                .n_arg = 5};
-    return qn_lower_launch(l, &k) || qn_lower_launch(l, &c) ? -1 : 0;
+    size_t shared = 4 * (size_t)(heads * sp->k_dim + warps * heads * (32 + 2 + sp->v_dim) + 4);
+    bool q8 = sp->v_dim % 32 == 0 && q8_target(l, s->out[0]);
+    launch k = {
+        .kernel = "attention_decode.cu",
+        .consts = {CONST("warps", warps), CONST("heads", heads),
+                   CONST("kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec)), CONST("q8_out", q8)},
+        .n_const = 4,
+        .grid = {(uint32_t)split, (uint32_t)blocks, 1},
+        .threads = 32 * (uint32_t)warps,
+        .shared = (uint32_t)shared,
+        .rows_axis = 2,
+        .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k[s->kv], m->v[s->kv],
+                 m->parts, m->part_count, qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0]), q8_at(l)},
+        .n_arg = 10};
+    return qn_lower_launch(l, &k);
 }
 
 /* Weight rows as 16-bit rows for a matrix product: f16 and bf16 as they lie, others decoded into `dst`.
  * Returns the address to read from; 0 after an error. */
-static uint64_t weight_rows(lowerer *l, const qn_tensor *t, uint64_t dst)
+static int weight_rows(lowerer *l, const qn_tensor *t, uint64_t dst, uint64_t *at)
 {
     if (t->type == QN_F16 || t->type == QN_BF16) {
-        return qn_lower_weight(l, t);
+        *at = qn_lower_weight(l, t);
+        return 0;
     }
-    int n_in = (int)t->ne[0], n_rows = (int)t->ne[1];
+    *at = dst;
+    uint64_t n_in = t->ne[0], n_rows = t->ne[1];
     launch k = {.kernel = "dequant.cu",
                 .bare = true,
-                .consts = {CONST_DTYPE("dtype", (int)t->type), CONST_SYMBOL("n_in", n_in),
-                           CONST_SYMBOL("n_rows", n_rows), CONST("bf16", 0), CONST("threads", 256)},
-                .n_const = 5,
-                .grid = {ceil_div((int64_t)n_in / 8 * n_rows, 256), 1, 1},
+                .consts = {CONST_DTYPE("dtype", (int)t->type), CONST("threads", 256)},
+                .n_const = 2,
+                .grid = {ceil_div((int64_t)((n_in + 7) / 8 * n_rows), 256), 1, 1},
                 .threads = 256,
                 .rows_axis = -1,
-                .args = {qn_lower_weight(l, t), dst},
-                .n_arg = 2};
-    return qn_lower_launch(l, &k) ? 0 : dst;
+                .args = {qn_lower_weight(l, t), dst, n_rows, n_in},
+                .n_arg = 4};
+    return qn_lower_launch(l, &k);
 }
 
 /* Rounds the rows of `in` to f16 with a power of two each, or to bf16. */
@@ -222,10 +285,13 @@ static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, in
             return -1;
         }
         rounded = bf16;
-        uint64_t first = weight_rows(l, w[i], dst), end = dst + 2 * w[i]->ne[0] * w[i]->ne[1];
+        uint64_t first, ignored, end = dst + 2 * w[i]->ne[0] * w[i]->ne[1];
         int rows = (int)w[i]->ne[1], k = i + 1;
-        while (first && !direct && k < n && w[k]->type != QN_F16 && w[k]->type != QN_BF16) {
-            if (!weight_rows(l, w[k], end)) {
+        if (weight_rows(l, w[i], dst, &first)) {
+            return -1;
+        }
+        while (!direct && k < n && w[k]->type != QN_F16 && w[k]->type != QN_BF16) {
+            if (weight_rows(l, w[k], end, &ignored)) {
                 return -1;
             }
             end += 2 * w[k]->ne[0] * w[k]->ne[1];
@@ -233,7 +299,7 @@ static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, in
         }
         qn_cuda_gemm g = {m->a16, first,        m->product + 4 * (uint64_t)at, in.width, rows, ld_out,
                           bf16,   l->step->rows};
-        if (!first || qn_lower_gemm(l, &g)) {
+        if (qn_lower_gemm(l, &g)) {
             return -1;
         }
         at += rows;
@@ -268,11 +334,86 @@ static int linear_many(lowerer *l)
     return qn_lower_launch(l, &k);
 }
 
+/* Can the step after this one, an RMS norm of the stream this product adds to, be begun in its epilogue? All
+ * who read the norm's result must take it in 8 bits. */
+static const qn_step *norm_to_begin(const lowerer *l)
+{
+    const qn_step *s = l->step, *end = l->plan->steps + l->plan->n_step, *n = s + 1;
+    const qn_spec_norm *sp = &n->spec.norm;
+    if (l->opts->no_fuse || n == end || n->op->id != QN_OP_NORM || !s->spec.linear.residual || sp->residual ||
+        sp->kind != QN_NORM_RMS || sp->has_b || sp->groups != 1 || sp->out_scale != 1.0f || sp->n % 32 != 0 ||
+        n->rows != s->rows || memcmp(&n->in[0], &s->out[0], sizeof n->in[0]) != 0 ||
+        n->out[0].buf == s->out[0].buf) {
+        return NULL;
+    }
+    for (const qn_step *r = n + 1; r < end && r->out[0].buf != n->out[0].buf; r++) {
+        const qn_tensor *lin[3] = {r->w[0], r->w[3], r->w[6]};
+        bool reads = r->in[0].buf == n->out[0].buf || r->in[1].buf == n->out[0].buf;
+        bool served = (r->op->id == QN_OP_LINEAR && takes_q8(l, lin, 3)) ||
+                      (r->op->id == QN_OP_GLU && takes_q8(l, lin, 2) && !(r->spec.glu.sparsity_std > 0));
+        if (reads && !served) {
+            return NULL;
+        }
+    }
+    return n;
+}
+
+/* Constants and argument of a product that reads a begun norm. */
+static void add_rms(const lowerer *l, launch *k)
+{
+    int32_t bits;
+    memcpy(&bits, &l->q8_eps, sizeof bits);
+    k->consts[k->n_const++] = (qn_source_const)CONST("rms", l->q8_rms);
+    k->consts[k->n_const++] = (qn_source_const)CONST("rms_eps_bits", l->q8_rms ? bits : 0);
+    k->args[k->n_arg++] = l->opts->mem->squares[l->q8_turn];
+}
+
+/* Quantised weights, 8-bit activations. */
+static int linear_q8(lowerer *l)
+{
+    const qn_step *s = l->step, *next = norm_to_begin(l);
+    const qn_spec_linear *sp = &s->spec.linear;
+    gemv_shape g = shape_of(l, sp->n_in, sp->n_out, next ? 32 : 1);
+    if (need_q8(l, s->in[0])) {
+        return -1;
+    }
+    launch k = {.kernel = "linear_q8.cu",
+                .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("outputs", outputs(l))},
+                .n_const = 3,
+                .grid = {g.blocks, 1, 1},
+                .threads = 32 * (uint32_t)g.warps,
+                .shared = 4 * (uint32_t)(g.chunk * g.slices),
+                .rows_axis = 1,
+                .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, s->in[1]),
+                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0])},
+                .n_arg = 7};
+    for (int i = 0; i < 10; i++) {
+        k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
+    }
+    add_rms(l, &k);
+    k.consts[k.n_const++] = (qn_source_const)CONST_SYMBOL("norm_next", next != NULL);
+    if (next) {
+        q8_target(l, next->out[0]);
+        l->q8_rms = true;
+        l->q8_eps = next->spec.norm.eps;
+        l->done = next;
+    }
+    k.args[k.n_arg++] = next ? qn_lower_weight(l, next->w[0]) : 0;
+    k.args[k.n_arg++] = q8_at(l);
+    k.args[k.n_arg++] = l->opts->mem->squares[l->q8_turn];
+    return qn_lower_launch(l, &k);
+}
+
 static int lower_linear(lowerer *l)
 {
     const qn_step *s = l->step;
+    const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
     if (l->mode == LOWER_PREFILL) {
         return linear_many(l);
+    }
+    if (takes_q8(l, w, 3)) {
+        return linear_q8(l);
     }
     enum { WARPS = 4 };
     launch k = {.kernel = "linear.cu",
@@ -312,6 +453,36 @@ static int glu_act(lowerer *l, int raw)
     return qn_lower_launch(l, &k);
 }
 
+static int glu_q8(lowerer *l)
+{
+    const qn_step *s = l->step;
+    const qn_spec_glu *sp = &s->spec.glu;
+    gemv_shape g = shape_of(l, sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 1);
+    if (need_q8(l, s->in[0])) {
+        return -1;
+    }
+    uint64_t q8 = q8_at(l), squares = l->opts->mem->squares[l->q8_turn];
+    launch rms = {0};
+    add_rms(l, &rms);
+    bool q8_out = q8_target(l, s->out[0]);
+    launch k = {.kernel = "glu_q8.cu",
+                .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("q8_out", q8_out),
+                           rms.consts[0], rms.consts[1]},
+                .n_const = 5,
+                .grid = {g.blocks, 1, 1},
+                .threads = 32 * (uint32_t)g.warps,
+                .shared = 8 * (uint32_t)(g.chunk * g.slices),
+                .rows_axis = 1,
+                .args = {l->opts->mem->state, q8, (uint64_t)g.chunk, qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0]), q8_at(l)},
+                .n_arg = 6};
+    for (int i = 0; i < 6; i++) {
+        k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
+    }
+    k.args[k.n_arg++] = squares;
+    return qn_lower_launch(l, &k);
+}
+
 static int lower_glu(lowerer *l)
 {
     const qn_step *s = l->step;
@@ -321,8 +492,13 @@ static int lower_glu(lowerer *l)
         const qn_tensor *w[2] = {sp->fused ? s->w[3] : s->w[0], s->w[3]};
         return products(l, s->in[0], w, sp->fused ? 1 : 2, 2 * sp->n_ff) || glu_act(l, 0) ? -1 : 0;
     }
-    enum { WARPS = 4 };
+    const qn_tensor *pair[2] = {s->w[0], s->w[3]};
     int raw = sp->sparsity_std > 0;
+    if (!raw && takes_q8(l, pair, 2)) {
+        return glu_q8(l);
+    }
+    l->q8_view.buf = -1;
+    enum { WARPS = 4 };
     launch k = {.kernel = "glu.cu",
                 .path = "gemv",
                 .consts = {CONST("warps", WARPS), CONST("raw", raw)},
@@ -338,6 +514,25 @@ static int lower_glu(lowerer *l)
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
     return qn_lower_launch(l, &k) || (raw && glu_act(l, 1)) ? -1 : 0;
+}
+
+int qn_lower_repack(lowerer *l, const qn_tensor *t)
+{
+    uint64_t n_in = t->ne[0], n_rows = t->n_dims > 1 ? t->ne[1] : 1;
+    launch k = {.kernel = "repack.cu",
+                .bare = true,
+                .consts = {CONST_DTYPE("dtype", (int)t->type), CONST("threads", 256)},
+                .n_const = 2,
+                .grid = {ceil_div((int64_t)(n_in / 32 * n_rows), 256), 1, 1},
+                .threads = 256,
+                .rows_axis = -1,
+                .args = {0, qn_lower_weight(l, t), n_rows, n_in},
+                .n_arg = 4};
+    if (qn_lower_launch(l, &k)) {
+        return -1;
+    }
+    l->list->actions[l->list->n - 1].repack = t;
+    return 0;
 }
 
 int qn_lower_argmax(lowerer *l, const qn_plan *decode)

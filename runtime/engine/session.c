@@ -58,6 +58,8 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .variant = p->variant,
         .no_graph = p->no_graph,
         .plain_attention = p->plain_attention,
+        .no_fuse = p->no_fuse,
+        .f32_activations = p->f32_activations,
         .log = m->log,
         .log_user = m->log_user,
     };

@@ -1,0 +1,177 @@
+// gemv_q8.cuh: rows of quantised weights times one row of 8-bit activations. A warp keeps its slice of the
+// activations in registers and streams rows: the next row is on its way while the current one is multiplied.
+// A long row is shared by spec::slices warps, some spans each. Partial sums go to shared memory.
+// defines: gemv_rows, load_first, load_slice, row_sum, rms_factor
+#pragma once
+#include "quantise.cuh"
+
+constexpr int n_group = spec::n_in / GROUP;
+constexpr int n_span = (n_group + SPAN - 1) / SPAN;
+constexpr int slice_spans = (n_span + spec::slices - 1) / spec::slices; // spans one warp does
+constexpr int n_team = spec::warps / spec::slices;                      // rows a block works on at a time
+constexpr bool whole_spans = n_group % SPAN == 0;                       // every span has 4 steps of 32 lanes
+
+// Span i of this warp's slice.
+QN_DEV span my_span(int i)
+{
+    if (whole_spans && n_span == 1) {
+        return span{0, SPAN, 4, 32};
+    }
+    const int index = threadIdx.x / WARP % spec::slices * slice_spans + i;
+    if (index >= n_span) {
+        return span{0, 0, 1, 0};
+    }
+    return whole_spans ? span{index * SPAN, SPAN, 4, 32} : span_of(n_group, index);
+}
+
+// Does this lane have a group in step t of a span?
+QN_DEV bool has_group(const span &s, int t)
+{
+    const int lane = threadIdx.x % WARP;
+    return whole_spans ? s.n > 0 : t < s.steps && lane < s.lanes && lane * s.steps + t < s.n;
+}
+
+struct slice {
+    act_group x[slice_spans][4];
+};
+
+// Where the activations are x * w of an RMS norm not yet divided by the root of their mean square: that
+// factor, from the sums of squares of their groups (linear_q8.cu writes them). Otherwise 1.
+QN_DEV float rms_factor(const float *squares)
+{
+    if (!spec::rms) {
+        return 1.0f;
+    }
+    float sum = 0.0f;
+    for (int i = threadIdx.x % WARP; i < n_group; i += WARP) {
+        sum += squares[i];
+    }
+    return 1.0f / sqrtf(warp_sum(sum) / spec::n_in + __int_as_float(spec::rms_eps_bits));
+}
+
+// This warp's slice of a row of activations. (Staged in shared memory it was 5 % slower.)
+QN_DEV void load_slice(slice &s, const u8 *q8)
+{
+    for (int i = 0; i < slice_spans; i++) {
+        const span sp = my_span(i);
+        for (int t = 0; t < 4; t++) {
+            s.x[i][t] = has_group(sp, t)
+                            ? load_act(q8, spec::n_in, sp.first + threadIdx.x % WARP * sp.steps + t)
+                            : act_group{};
+        }
+    }
+}
+
+// A lane's share of one row.
+template <int DT> struct row_slice {
+    group<DT> g[slice_spans][4]; // codes; scales where they stand beside them
+    u32x4 s[slice_spans];        // headers of K types
+    u32 d[slice_spans];
+};
+
+template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows, i64 row)
+{
+    const plane_ptr p = row_planes<DT>(w, n_rows, spec::n_in, row);
+    const int lane = threadIdx.x % WARP;
+    for (int i = 0; i < slice_spans; i++) {
+        const span sp = my_span(i);
+        for (int t = 0; t < 4; t++) {
+            if (has_group(sp, t)) {
+                load_codes(r.g[i][t], p, sp.first + t * sp.lanes + lane);
+            }
+        }
+        if (planes<DT>::s_groups == 8 && has_group(sp, 0)) {
+            load_header<DT>(r.s[i], r.d[i], p, (sp.first + lane * sp.steps) / 8);
+        }
+    }
+}
+
+// This lane's part of the product.
+template <int DT> QN_DEV float dot_row(const row_slice<DT> &r, const slice &s)
+{
+    float sum = 0.0f;
+    for (int i = 0; i < slice_spans; i++) {
+        const span sp = my_span(i);
+        for (int t = 0; t < 4; t++) {
+            if (has_group(sp, t)) {
+                group<DT> g = r.g[i][t];
+                if (planes<DT>::s_groups == 8) {
+                    g.s = r.s[i];
+                    g.d = r.d[i];
+                }
+                const int first =
+                    threadIdx.x % WARP * sp.steps; // of a whole span's 4 groups: 0 or 4 modulo 8
+                const int index = whole_spans ? (first & 4) + t : sp.first + first + t;
+                sum += dot_group<DT>(g, index, s.x[i][t]);
+            }
+        }
+    }
+    return sum;
+}
+
+// Rows that a warp has under way. Two sets of registers take turns without ever being copied: a copy would
+// wait for the loads that were just sent.
+template <int DT> struct rows_ahead {
+    row_slice<DT> a, b;
+};
+
+// This team's first rows of [first, last), before the activations are there.
+template <int DT> QN_DEV void load_first(rows_ahead<DT> &r, const u8 *w, i64 n_rows, int first, int last)
+{
+    const int row = first + threadIdx.x / WARP / spec::slices;
+    if (row < last) {
+        load_row(r.a, w, n_rows, row);
+    }
+    if (row + n_team < last) {
+        load_row(r.b, w, n_rows, row + n_team);
+    }
+}
+
+// Sums of two rows over the warp in five shuffles: the lower half of the lanes gets a's, the upper half b's.
+QN_DEV float warp_sum_pair(float a, float b)
+{
+    const bool upper = threadIdx.x % WARP >= WARP / 2;
+    float v = (upper ? b : a) + __shfl_xor_sync(0xffffffffu, upper ? a : b, WARP / 2);
+    for (int d = WARP / 4; d > 0; d /= 2) {
+        v += __shfl_xor_sync(0xffffffffu, v, d);
+    }
+    return v;
+}
+
+// Rows [first, last) of a weight of n_rows rows; row i's sums go to res[(i - first) * slices + slice].
+// load_first has sent for this team's first rows.
+template <int DT>
+QN_DEV void gemv_rows(const u8 *w, i64 n_rows, int first, int last, rows_ahead<DT> &r, const slice &s,
+                      float *res)
+{
+    const int team = threadIdx.x / WARP / spec::slices, part = threadIdx.x / WARP % spec::slices;
+    const int lane = threadIdx.x % WARP;
+    for (int row = first + team; row < last; row += 2 * n_team) {
+        const float a = dot_row(r.a, s);
+        if (row + 2 * n_team < last) {
+            load_row(r.a, w, n_rows, row + 2 * n_team);
+        }
+        float b = 0.0f;
+        if (row + n_team < last) {
+            b = dot_row(r.b, s);
+            if (row + 3 * n_team < last) {
+                load_row(r.b, w, n_rows, row + 3 * n_team);
+            }
+        }
+        const float sum = warp_sum_pair(a, b);
+        const int mine = lane < WARP / 2 ? row : row + n_team;
+        if (lane % (WARP / 2) == 0 && mine < last) {
+            res[(mine - first) * spec::slices + part] = sum;
+        }
+    }
+}
+
+// Sum of a row's slices.
+QN_DEV float row_sum(const float *res, int i)
+{
+    float y = 0.0f;
+    for (int k = 0; k < spec::slices; k++) {
+        y += res[i * spec::slices + k];
+    }
+    return y;
+}

@@ -1,0 +1,16 @@
+// quantise.cu: rows of activations to 8 bits (quantise.cuh); one warp a group.
+// grid: (ceil(n / 32 / warps), rows); block: 32 * spec::warps; shared: none. spec::n, spec::outputs.
+#include "quantise.cuh"
+
+extern "C" __global__ void __launch_bounds__(32 * spec::warps)
+    QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u8 *q8)
+{
+    ptx_grid_launch();
+    ptx_grid_wait();
+    const int row = blockIdx.y, g = blockIdx.x * spec::warps + threadIdx.x / WARP;
+    if (row >= (spec::outputs ? st->n_out : st->n_rows) || g >= spec::n / GROUP) {
+        return;
+    }
+    quantise_group(x[row * x_stride + g * GROUP + threadIdx.x % WARP], q8 + row * q8_row_bytes(spec::n),
+                   spec::n, g);
+}

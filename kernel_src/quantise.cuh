@@ -1,0 +1,39 @@
+// quantise.cuh: activations as 8-bit groups of 32: code = round(x / d), d = max |x| / 127, and d * sum of
+// codes. A row of n values: [n / 32][16] codes of values 0-15, [n / 32][16] codes of values 16-31, [n / 32]
+// {d, d * sum}. defines: q8_row_bytes, quantise_group, load_act
+#pragma once
+#include "planes.cuh"
+#include "reduce.cuh"
+
+struct alignas(8) f32x2 {
+    float x, y;
+};
+
+QN_DEV i64 q8_row_bytes(int n)
+{
+    return (i64)(n / GROUP) * 40;
+}
+
+// A warp writes group g of the row at `q8`; lane i holds value i.
+QN_DEV void quantise_group(float v, u8 *q8, int n, int g)
+{
+    const int lane = threadIdx.x % WARP, n_group = n / GROUP;
+    const float top = warp_max(fabsf(v)), d = top * (1.0f / 127.0f);
+    const int code = __float2int_rn(top > 0.0f ? v * (127.0f / top) : 0.0f);
+    int sum = code;
+    for (int k = WARP / 2; k > 0; k /= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, k);
+    }
+    q8[(lane / 16) * n_group * 16 + g * 16 + lane % 16] = (u8)(i8)code;
+    if (lane == 0) {
+        ((f32x2 *)(q8 + n_group * 32))[g] = f32x2{d, d * (float)sum};
+    }
+}
+
+QN_DEV act_group load_act(const u8 *q8, int n, int g)
+{
+    const int n_group = n / GROUP;
+    const u32x4 lo = ((const u32x4 *)q8)[g], hi = ((const u32x4 *)q8)[n_group + g];
+    const f32x2 ds = ((const f32x2 *)(q8 + n_group * 32))[g];
+    return act_group{{lo.x, lo.y, lo.z, lo.w}, {hi.x, hi.y, hi.z, hi.w}, ds.x, ds.y};
+}
