@@ -116,14 +116,14 @@ template <int DT> struct rows_ahead {
 };
 
 // This team's first rows of [first, last), before the activations are there.
-template <int DT> QN_DEV void load_first(rows_ahead<DT> &r, const u8 *w, i64 n_rows, int first, int last)
+template <int DT, class W> QN_DEV void load_first(rows_ahead<DT> &r, const W &w, int first, int last)
 {
     const int row = first + threadIdx.x / WARP / spec::slices;
     if (row < last) {
-        load_row(r.a, w, n_rows, row);
+        w.load(r.a, row);
     }
     if (row + n_team < last) {
-        load_row(r.b, w, n_rows, row + n_team);
+        w.load(r.b, row + n_team);
     }
 }
 
@@ -138,24 +138,23 @@ QN_DEV float warp_sum_pair(float a, float b)
     return v;
 }
 
-// Rows [first, last) of a weight of n_rows rows; row i's sums go to res[(i - first) * slices + slice].
-// load_first has sent for this team's first rows.
-template <int DT>
-QN_DEV void gemv_rows(const u8 *w, i64 n_rows, int first, int last, rows_ahead<DT> &r, const slice &s,
-                      float *res)
+// Rows [first, last); row i's sums go to res[(i - first) * slices + slice]. w.load(r, row) brings a row;
+// load_first has sent for this team's first ones.
+template <int DT, class W>
+QN_DEV void gemv_rows(const W &w, int first, int last, rows_ahead<DT> &r, const slice &s, float *res)
 {
     const int team = threadIdx.x / WARP / spec::slices, part = threadIdx.x / WARP % spec::slices;
     const int lane = threadIdx.x % WARP;
     for (int row = first + team; row < last; row += 2 * n_team) {
         const float a = dot_row(r.a, s);
         if (row + 2 * n_team < last) {
-            load_row(r.a, w, n_rows, row + 2 * n_team);
+            w.load(r.a, row + 2 * n_team);
         }
         float b = 0.0f;
         if (row + n_team < last) {
             b = dot_row(r.b, s);
             if (row + 3 * n_team < last) {
-                load_row(r.b, w, n_rows, row + 3 * n_team);
+                w.load(r.b, row + 3 * n_team);
             }
         }
         const float sum = warp_sum_pair(a, b);

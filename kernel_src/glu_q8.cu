@@ -4,37 +4,57 @@
 // chunk * slices floats.
 #include "gemv_q8.cuh"
 
+constexpr int gate_dt = spec::fused ? spec::up_dtype : spec::gate_dtype;
+constexpr i64 up_rows = spec::fused ? 2 * spec::n_ff : spec::n_ff, gate_rows = up_rows;
+constexpr int up_first = spec::fused ? spec::n_ff : 0;
+constexpr bool one_type = gate_dt == spec::up_dtype;
+
+// WHICH 0: gate rows, 1: up rows, 2: both, taking turns (they have one type then).
+template <int DT, int WHICH> struct glu_weights {
+    const u8 *gate, *up;
+
+    __device__ __forceinline__ void load(row_slice<DT> &r, int v) const
+    {
+        const int row = WHICH == 2 ? v / 2 : v;
+        const bool is_gate = WHICH == 2 ? v % 2 == 0 : WHICH == 0;
+        load_row(r, is_gate ? gate : up, up_rows, is_gate ? row : up_first + row);
+    }
+};
+
 extern "C" __global__ void __launch_bounds__(32 * spec::warps)
     QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_stride, u8 *q8_out,
               const u8 *wg, const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su,
               const float *squares)
 {
-    constexpr int gate_dt = spec::fused ? spec::up_dtype : spec::gate_dtype;
-    constexpr i64 up_rows = spec::fused ? 2 * spec::n_ff : spec::n_ff,
-                  gate_rows = spec::fused ? up_rows : spec::n_ff;
-    constexpr int up_first = spec::fused ? spec::n_ff : 0;
     ptx_grid_launch();
     const int row = blockIdx.y, first = blockIdx.x * (int)chunk, last = min(spec::n_ff, first + (int)chunk);
-    float *res_g = qn_shared<float>(0), *res_u = res_g + (int)chunk * spec::slices;
+    float *res = qn_shared<float>(0);
     const u8 *gate_w = spec::fused ? wu : wg;
-    rows_ahead<gate_dt> next_g;
-    rows_ahead<spec::up_dtype> next_u;
-    load_first(next_g, gate_w, gate_rows, first, last); // weights do not depend on the kernel before
+    const glu_weights<gate_dt, one_type ? 2 : 0> w = {gate_w, wu};
+    rows_ahead<gate_dt> rows;
+    const int turn = one_type ? 2 : 1;
+    load_first(rows, w, turn * first, turn * last); // weights do not depend on the kernel before
     ptx_grid_wait();
-    if (row >= st->n_rows) {
+    if (!spec::one_row && row >= st->n_rows) {
         return;
     }
     slice s;
     load_slice(s, q8 + row * q8_row_bytes(spec::n_in));
     const float factor = rms_factor(squares + row * n_group);
-    gemv_rows(gate_w, gate_rows, first, last, next_g, s, res_g);
-    load_first(next_u, wu, up_rows, up_first + first, up_first + last);
-    gemv_rows(wu, up_rows, up_first + first, up_first + last, next_u, s, res_u);
+    gemv_rows(w, turn * first, turn * last, rows, s, res);
+    if constexpr (!one_type) {
+        const glu_weights<spec::up_dtype, 1> w1 = {gate_w, wu};
+        rows_ahead<spec::up_dtype> rows1;
+        load_first(rows1, w1, first, last);
+        gemv_rows(w1, first, last, rows1, s, res + (int)chunk * spec::slices);
+    }
     __syncthreads();
     for (int at = first + threadIdx.x; at < first + (int)chunk; at += 32 * spec::warps) {
         float y = 0.0f;
         if (at < last) {
-            float g = row_sum(res_g, at - first) * factor, u = row_sum(res_u, at - first) * factor;
+            const int i = at - first;
+            float g = row_sum(res, one_type ? 2 * i : i) * factor;
+            float u = row_sum(res, one_type ? 2 * i + 1 : (int)chunk + i) * factor;
             if (spec::has_scale) {
                 g *= spec::fused ? *su : *sg;
                 u *= *su;

@@ -9,29 +9,50 @@
 constexpr int seg_end[3] = {spec::seg_out[0], spec::seg_out[0] + spec::seg_out[1],
                             spec::seg_out[0] + spec::seg_out[1] + spec::seg_out[2]};
 
-// The block's outputs [first, last) that lie in segment SEG.
-template <int SEG> struct segment {
-    static constexpr bool there = SEG < spec::n_seg;
-    static constexpr int begin = SEG == 0 ? 0 : seg_end[SEG == 0 ? 0 : SEG - 1];
-    static constexpr int dt = spec::seg_dtype[SEG] < 0 ? DT_Q8_0 : spec::seg_dtype[SEG];
-    rows_ahead<dt> next;
-    int a, b;
+constexpr int dtype_of(int seg)
+{
+    return spec::seg_dtype[seg] < 0 ? DT_Q8_0 : spec::seg_dtype[seg];
+}
 
-    __device__ __forceinline__ void start(const u8 *w, int first, int last)
+// Rows of consecutive segments that have one type go through the same code: a row's weight is looked up.
+template <int DT> struct weights_of {
+    const u8 *w[3];
+
+    __device__ __forceinline__ void load(row_slice<DT> &r, int at) const
     {
-        a = max(first, begin);
-        b = min(last, seg_end[SEG]);
-        if (there && a < b) {
-            load_first(next, w, spec::seg_out[SEG], a - begin, b - begin);
-        }
-    }
-    __device__ __forceinline__ void run(const u8 *w, int first, const slice &s, float *res)
-    {
-        if (there && a < b) {
-            gemv_rows(w, spec::seg_out[SEG], a - begin, b - begin, next, s, res + (a - first) * spec::slices);
+        if (spec::n_seg > 2 && at >= seg_end[1]) {
+            load_row(r, w[2], spec::seg_out[2], at - seg_end[1]);
+        } else if (spec::n_seg > 1 && at >= seg_end[0]) {
+            load_row(r, w[1], spec::seg_out[1], at - seg_end[0]);
+        } else {
+            load_row(r, w[0], spec::seg_out[0], at);
         }
     }
 };
+
+// Outputs [A, B) of the op, segments of type DT, as far as they lie in the block's [first, last).
+template <int DT, int A, int B> struct stretch {
+    rows_ahead<DT> rows;
+    int a, b;
+
+    __device__ __forceinline__ void start(const weights_of<DT> &w, int first, int last)
+    {
+        a = max(first, A);
+        b = min(last, B);
+        load_first(rows, w, a, b);
+    }
+    __device__ __forceinline__ void run(const weights_of<DT> &w, int first, const slice &s, float *res)
+    {
+        gemv_rows(w, a, b, rows, s, res + (a - first) * spec::slices);
+    }
+};
+
+constexpr int seg_last = seg_end[2]; // absent segments have no rows
+constexpr bool same01 = spec::n_seg < 2 || spec::seg_dtype[0] == spec::seg_dtype[1];
+constexpr bool same12 = spec::n_seg < 3 || spec::seg_dtype[1] == spec::seg_dtype[2];
+constexpr int cut1 = same01 ? (same12 ? seg_last : seg_end[1]) : seg_end[0]; // end of the first stretch
+constexpr int cut2 = same01 ? seg_last : (same12 ? seg_last : seg_end[1]);
+constexpr int seg2nd = same01 ? 2 : 1; // a segment of the second stretch, if there is one
 
 extern "C" __global__ void __launch_bounds__(32 * spec::warps)
     QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
@@ -42,22 +63,29 @@ extern "C" __global__ void __launch_bounds__(32 * spec::warps)
     ptx_grid_launch();
     const int row = blockIdx.y, first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
     float *res = qn_shared<float>(0);
-    segment<0> p0;
-    segment<1> p1;
-    segment<2> p2;
-    p0.start(w0, first, last); // weights do not depend on the kernel before
+    const weights_of<dtype_of(0)> of0 = {{w0, w1, w2}};
+    stretch<dtype_of(0), 0, cut1> p0;
+    p0.start(of0, first, last); // weights do not depend on the kernel before
     ptx_grid_wait();
-    if (row >= (spec::outputs ? st->n_out : st->n_rows)) {
+    if (!spec::one_row && row >= (spec::outputs ? st->n_out : st->n_rows)) {
         return;
     }
     slice s;
     load_slice(s, q8 + row * q8_row_bytes(spec::n_in));
     const float factor = rms_factor(squares + row * n_group);
-    p0.run(w0, first, s, res);
-    p1.start(w1, first, last);
-    p1.run(w1, first, s, res);
-    p2.start(w2, first, last);
-    p2.run(w2, first, s, res);
+    p0.run(of0, first, s, res);
+    if constexpr (cut1 < cut2) {
+        const weights_of<dtype_of(seg2nd)> of1 = {{w0, w1, w2}};
+        stretch<dtype_of(seg2nd), cut1, cut2> p1;
+        p1.start(of1, first, last);
+        p1.run(of1, first, s, res);
+    }
+    if constexpr (cut2 < seg_last) {
+        const weights_of<dtype_of(2)> of2 = {{w0, w1, w2}};
+        stretch<dtype_of(2), cut2, seg_last> p2;
+        p2.start(of2, first, last);
+        p2.run(of2, first, s, res);
+    }
     __syncthreads();
     for (int at = first + threadIdx.x; at < last; at += 32 * spec::warps) {
         const int seg = at < seg_end[0] ? 0 : at < seg_end[1] ? 1 : 2;

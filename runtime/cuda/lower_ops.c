@@ -378,8 +378,9 @@ static int linear_q8(lowerer *l)
         return -1;
     }
     launch k = {.kernel = "linear_q8.cu",
-                .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("outputs", outputs(l))},
-                .n_const = 3,
+                .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("outputs", outputs(l)),
+                           CONST("one_row", l->mode == LOWER_DECODE)},
+                .n_const = 4,
                 .grid = {g.blocks, 1, 1},
                 .threads = 32 * (uint32_t)g.warps,
                 .shared = 4 * (uint32_t)(g.chunk * g.slices),
@@ -467,8 +468,8 @@ static int glu_q8(lowerer *l)
     bool q8_out = q8_target(l, s->out[0]);
     launch k = {.kernel = "glu_q8.cu",
                 .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("q8_out", q8_out),
-                           rms.consts[0], rms.consts[1]},
-                .n_const = 5,
+                           rms.consts[0], rms.consts[1], CONST("one_row", l->mode == LOWER_DECODE)},
+                .n_const = 6,
                 .grid = {g.blocks, 1, 1},
                 .threads = 32 * (uint32_t)g.warps,
                 .shared = 8 * (uint32_t)(g.chunk * g.slices),
