@@ -183,18 +183,15 @@ QN_DEV u32 scale_byte(const u32x4 &v, int i)
 }
 
 // Scale and minimum `j` of the 12 packed bytes of q4_K and q5_K, which stand in words y, z, w behind d and
-// dmin.
+// dmin. Four are unpacked at a time without a branch; a lane whose groups are of one half of the super-block
+// does it once.
 QN_DEV void scale_min(const u32x4 &s, int j, u32 *scale, u32 *min)
 {
-    const int sh = 8 * (j & 3);
-    const u32 a = s.y >> sh, b = s.z >> sh, c = s.w >> sh;
-    if (j < 4) {
-        *scale = a & 63;
-        *min = b & 63;
-    } else {
-        *scale = (c & 15) | (a >> 6 & 3) << 4;
-        *min = (c >> 4 & 15) | (b >> 6 & 3) << 4;
-    }
+    const bool upper = (j & 4) != 0;
+    const u32 scales = upper ? (s.w & 0x0f0f0f0fu) | (s.y >> 2 & 0x30303030u) : s.y & 0x3f3f3f3fu;
+    const u32 mins = upper ? (s.w >> 4 & 0x0f0f0f0fu) | (s.z >> 2 & 0x30303030u) : s.z & 0x3f3f3f3fu;
+    *scale = scales >> (8 * (j & 3)) & 0xff;
+    *min = mins >> (8 * (j & 3)) & 0xff;
 }
 
 // The 16 levels of iq4: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113, four bytes a word.
