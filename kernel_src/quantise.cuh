@@ -1,6 +1,6 @@
 // quantise.cuh: activations as 8-bit groups of 32: code = round(x / d), d = max |x| / 127, and d * sum of
 // codes. A row of n values: [n / 32][16] codes of values 0-15, [n / 32][16] codes of values 16-31, [n / 32]
-// {d, d * sum}. defines: q8_row_bytes, quantise_group, load_act
+// {d, d * sum}; rows begin at multiples of 16 bytes. defines: q8_row_bytes, quantise_group, load_act
 #pragma once
 #include "planes.cuh"
 #include "reduce.cuh"
@@ -11,7 +11,7 @@ struct alignas(8) f32x2 {
 
 QN_DEV i64 q8_row_bytes(int n)
 {
-    return (i64)(n / GROUP) * 40;
+    return ((i64)(n / GROUP) * 40 + 15) / 16 * 16;
 }
 
 // A warp writes group g of the row at `q8`; lane i holds value i.

@@ -41,7 +41,7 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
         n_in = max_int(n_in, (int)in);
     }
     z.squares = (size_t)(n_in + 31) / 32 * sizeof(float) * QN_CUDA_FEW;
-    z.q8 = (size_t)(n_in + 31) / 32 * 40 * QN_CUDA_FEW;
+    z.q8 = (((size_t)n_in + 31) / 32 * 40 + 15) / 16 * 16 * QN_CUDA_FEW; /* rows: kernel_src/quantise.cuh */
     z.a16 = (size_t)n_in * rows * 2;
     z.row_scale = rows * sizeof(float);
     return z;

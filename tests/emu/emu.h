@@ -47,6 +47,8 @@ int emu_run(const emu_launch *l, emu_report *report);
  * emulated memory. */
 enum { EMU_READ_ONLY = 1, EMU_UNWRITTEN = 2 };
 void *emu_alloc(const char *name, size_t bytes, int flags);
+/* From now on kernels may not write the buffer that starts there. */
+void emu_freeze(void *start);
 /* Gives back everything that emu_alloc gave. */
 void emu_reset(void);
 /* The host has written, or is about to read, a range: it must lie in one buffer. -1: it does not (report

@@ -11,11 +11,11 @@ int emu_make_mul(emu_case *c, const int *f)
     c->bufs[0].width = c->bufs[1].width = c->bufs[2].width = n + 1;
     case_fill(c, 0, 1);
     case_fill(c, 2, 1);
-    c->step.in[0] = (qn_view){0, 1, n};
-    c->step.in[1] = f[1] ? (qn_view){-1, 0, 0} : (qn_view){2, 1, n};
-    c->step.out[0] = f[2] ? (qn_view){0, 1, n} : (qn_view){1, 0, n};
-    c->step.w[0] = f[1] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
-    c->step.spec.mul = (qn_spec_mul){n, f[1]};
+    c->steps[0].in[0] = (qn_view){0, 1, n};
+    c->steps[0].in[1] = f[1] ? (qn_view){-1, 0, 0} : (qn_view){2, 1, n};
+    c->steps[0].out[0] = f[2] ? (qn_view){0, 1, n} : (qn_view){1, 0, n};
+    c->steps[0].w[0] = f[1] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
+    c->steps[0].spec.mul = (qn_spec_mul){n, f[1]};
     snprintf(c->name, sizeof c->name, "mul n %d weight %d in place %d", n, f[1], f[2]);
     return 0;
 }
@@ -26,13 +26,13 @@ int emu_make_rescale(emu_case *c, const int *f)
     int n = sizes[f[0]], groups = counts[f[1]];
     c->bufs[0].width = c->bufs[1].width = n * groups + 3;
     c->bufs[2].width = n + 1;
-    c->step.rows = f[3] ? QN_ROWS_OUTPUTS : QN_ROWS_TOKENS;
+    c->steps[0].rows = f[3] ? QN_ROWS_OUTPUTS : QN_ROWS_TOKENS;
     case_fill(c, 0, 1);
     case_fill(c, 2, 3);
-    c->step.in[0] = (qn_view){0, 3, n * groups};
-    c->step.in[1] = (qn_view){2, 1, n};
-    c->step.out[0] = f[2] ? (qn_view){1, 0, n} : (qn_view){0, 3, n * groups};
-    c->step.spec.rescale = (qn_spec_rescale){n, groups, f[2]};
+    c->steps[0].in[0] = (qn_view){0, 3, n * groups};
+    c->steps[0].in[1] = (qn_view){2, 1, n};
+    c->steps[0].out[0] = f[2] ? (qn_view){1, 0, n} : (qn_view){0, 3, n * groups};
+    c->steps[0].spec.rescale = (qn_spec_rescale){n, groups, f[2]};
     snprintf(c->name, sizeof c->name, "rescale n %d groups %d average %d outputs %d", n, groups, f[2], f[3]);
     return 0;
 }
@@ -45,13 +45,13 @@ int emu_make_altup(emu_case *c, const int *f)
     c->bufs[2].width = n + 1;
     case_fill(c, 0, 2);
     case_fill(c, 2, 3);
-    c->step.in[0] = (qn_view){0, 3, n * s};
-    c->step.in[1] = correct ? (qn_view){2, 1, n} : (qn_view){-1, 0, 0};
-    c->step.out[0] = (qn_view){1, 0, n * s};
-    c->step.w[0] = case_tensor(c, QN_F32, n, 1, 30);
-    c->step.w[1] = case_tensor(c, plain[f[3]], n, s, 2);
-    c->step.w[2] = case_tensor(c, plain[f[4]], s, correct ? s : s * s, 1);
-    c->step.spec.altup = (qn_spec_altup){.n = n,
+    c->steps[0].in[0] = (qn_view){0, 3, n * s};
+    c->steps[0].in[1] = correct ? (qn_view){2, 1, n} : (qn_view){-1, 0, 0};
+    c->steps[0].out[0] = (qn_view){1, 0, n * s};
+    c->steps[0].w[0] = case_tensor(c, QN_F32, n, 1, 30);
+    c->steps[0].w[1] = case_tensor(c, plain[f[3]], n, s, 2);
+    c->steps[0].w[2] = case_tensor(c, plain[f[4]], s, correct ? s : s * s, 1);
+    c->steps[0].spec.altup = (qn_spec_altup){.n = n,
                                          .n_stream = s,
                                          .correct = correct,
                                          .router_dtype = (int)plain[f[3]],
@@ -72,11 +72,11 @@ int emu_make_latent_kv(emu_case *c, const int *f)
     c->bufs[2].width = d[1] + 5;
     case_fill(c, 0, 1);
     case_fill(c, 2, 1);
-    c->step.in[0] = (qn_view){0, 8, n_head * (d[0] + d[2])};
-    c->step.in[1] = (qn_view){2, 5, d[1]};
-    c->step.out[0] = (qn_view){1, 3, nk};
-    c->step.out[1] = (qn_view){1, 3 + nk, nv};
-    c->step.spec.latent_kv = (qn_spec_latent_kv){n_head, d[0], d[1], d[2]};
+    c->steps[0].in[0] = (qn_view){0, 8, n_head * (d[0] + d[2])};
+    c->steps[0].in[1] = (qn_view){2, 5, d[1]};
+    c->steps[0].out[0] = (qn_view){1, 3, nk};
+    c->steps[0].out[1] = (qn_view){1, 3 + nk, nv};
+    c->steps[0].spec.latent_kv = (qn_spec_latent_kv){n_head, d[0], d[1], d[2]};
     snprintf(c->name, sizeof c->name, "latent_kv heads %d dims %d + %d, %d", n_head, d[0], d[1], d[2]);
     return 0;
 }

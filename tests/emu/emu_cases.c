@@ -1,6 +1,7 @@
 /* emu_cases.c: pairwise choice of levels, and the parts that every case has. */
 #include "emu_cases.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,23 +109,25 @@ static void case_init(emu_case *c, int op, uint64_t seed)
     memset(c, 0, sizeof *c);
     c->random = 77 + 1000003u * seed;
     c->model = (qn_model){.n_embd = 8, .n_vocab = CASE_VOCAB};
-    static const char *const names[4] = {"x", "out", "base", "logits"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const names[CASE_BUFS] = {"x", "out", "base", "logits", "y"};
+    for (int i = 0; i < CASE_BUFS; i++) {
         c->bufs[i] = (qn_buf){names[i], 8, QN_ROWS_TOKENS};
     }
     c->bufs[3].width = CASE_VOCAB;
     c->bufs[3].rows = QN_ROWS_OUTPUTS;
-    qn_step *s = &c->step;
-    s->op = &qn_ops[op];
-    s->kv = s->layer = -1;
-    strcpy(s->name, "step");
-    for (int i = 0; i < QN_STEP_VIEWS; i++) {
-        s->in[i] = s->out[i] = (qn_view){-1, 0, 0};
+    qn_step *s = c->steps;
+    for (int k = 0; k < 3; k++) {
+        s[k].op = &qn_ops[op];
+        s[k].kv = s[k].layer = -1;
+        snprintf(s[k].name, sizeof s[k].name, "step%d", k);
+        for (int i = 0; i < QN_STEP_VIEWS; i++) {
+            s[k].in[i] = s[k].out[i] = (qn_view){-1, 0, 0};
+        }
     }
     c->exec = (qn_exec_opts){.n_ctx = 256, .n_ubatch = CASE_UBATCH, .n_threads = 1, .exact = true};
     c->outputs = QN_OUT_ALL;
     c->tol_few = c->tol_many = 1e-10;
-    c->plans = (qn_plans){.model = &c->model, .n_buf = 4, .bufs = c->bufs, .n_kv = 0, .kv = &c->kv};
+    c->plans = (qn_plans){.model = &c->model, .n_buf = CASE_BUFS, .bufs = c->bufs, .n_kv = 0, .kv = &c->kv};
     c->plans.prefill = (qn_plan){QN_PHASE_PREFILL, 1, s, 3};
     c->plans.decode = (qn_plan){QN_PHASE_DECODE, 1, s, 3};
 }

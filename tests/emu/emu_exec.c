@@ -39,7 +39,9 @@ static int alloc(uint64_t *out, const char *name, size_t bytes, int flags, qn_er
     return p ? 0 : qn_fail(err, "%s: no emulated memory for %zu bytes", name, bytes);
 }
 
-static int place(emu_exec *x, const void *key, const char *name, const void *data, size_t bytes, qn_err *err)
+/* Copies data to memory of its own. `tensor`: a weight, which becomes planes where it is quantised (repack_all). */
+static int place(emu_exec *x, const void *key, const char *name, const void *data, size_t bytes,
+                 const qn_tensor *tensor, qn_err *err)
 {
     for (int i = 0; i < x->n_placed; i++) {
         if (x->placed[i].key == key) {
@@ -48,10 +50,14 @@ static int place(emu_exec *x, const void *key, const char *name, const void *dat
     }
     placed *p = &x->placed[x->n_placed++];
     p->key = key;
-    if (alloc(&p->address, name, bytes, EMU_READ_ONLY, err)) {
+    bool planes = tensor && qn_cuda_is_planes(tensor);
+    if (alloc(&p->address, name, planes ? qn_cuda_weight_bytes(tensor) : bytes, planes ? EMU_UNWRITTEN : EMU_READ_ONLY,
+              err)) {
         return -1;
     }
-    memcpy((void *)(uintptr_t)p->address, data, bytes);
+    if (!planes) {
+        memcpy((void *)(uintptr_t)p->address, data, bytes);
+    }
     return 0;
 }
 
@@ -61,12 +67,12 @@ static int place_plan(emu_exec *x, const qn_plan *plan, qn_err *err)
         const qn_step *s = &plan->steps[i];
         for (int k = 0; k < QN_STEP_WEIGHTS; k++) {
             const qn_tensor *t = s->w[k];
-            if (t && place(x, t, t->name, t->data, t->n_bytes, err)) {
+            if (t && place(x, t, t->name, t->data, t->n_bytes, t, err)) {
                 return -1;
             }
         }
         if (s->table && place(x, s->table, "frequencies", s->table,
-                              sizeof(float) * (size_t)(s->spec.rope_kv.n_rot / 2), err)) {
+                              sizeof(float) * (size_t)(s->spec.rope_kv.n_rot / 2), NULL, err)) {
             return -1;
         }
     }
@@ -134,6 +140,10 @@ static int alloc_all(emu_exec *x, qn_err *err)
                    alloc(&m->a16, "f16 activations", z.a16, EMU_UNWRITTEN, err) ||
                    alloc(&m->row_scale, "row factors", z.row_scale, EMU_UNWRITTEN, err) ||
                    alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
+                   alloc(&m->squares[0], "squares", z.squares, EMU_UNWRITTEN, err) ||
+                   alloc(&m->squares[1], "squares", z.squares, EMU_UNWRITTEN, err) ||
+                   alloc(&m->q8[0], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||
+                   alloc(&m->q8[1], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||
                    alloc(&m->best, "candidates", 8 * QN_CUDA_ARGMAX_BLOCKS, EMU_UNWRITTEN, err) ||
                    alloc(&m->arrived, "arrived", 4, 0, err) ||
                    alloc(&m->ring, "ring", sizeof(int32_t) * QN_CUDA_RING, EMU_UNWRITTEN, err)
@@ -193,6 +203,26 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
     }
     x->launches[a->program]++;
     return check_report(emu_run(&l, &r), &r, err);
+}
+
+/* Blocks of quantised weights to planes; every byte of them must come to be written. */
+static int repack_all(emu_exec *x, qn_err *err)
+{
+    emu_report r;
+    for (int i = 0; i < x->low.repack.n; i++) {
+        qn_cuda_action *a = &x->low.repack.actions[i];
+        const qn_tensor *t = a->repack;
+        if (alloc(&a->args[0], "blocks", t->n_bytes, EMU_READ_ONLY, err)) {
+            return -1;
+        }
+        memcpy((void *)(uintptr_t)a->args[0], t->data, t->n_bytes);
+        void *planes = (void *)(uintptr_t)weight_address(x, t);
+        if (launch_one(x, a, 1, err) || check_report(emu_readable(planes, qn_cuda_weight_bytes(t), &r), &r, err)) {
+            return qn_fail_prefix(err, "repacking %s", t->name);
+        }
+        emu_freeze(planes);
+    }
+    return 0;
 }
 
 static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
@@ -330,8 +360,13 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .arith = emu_arith,
                         .free = emu_exec_free};
     x->emu = *emu;
-    qn_lower_opts lo = {&x->base.opts, &x->mem, emu->variant, emu->multiprocessors};
-    if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err)) {
+    qn_lower_opts lo = {.exec = &x->base.opts,
+                        .mem = &x->mem,
+                        .variant = emu->variant,
+                        .multiprocessors = emu->multiprocessors,
+                        .f32_activations = opts->f32_activations,
+                        .no_fuse = opts->no_fuse};
+    if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err) || repack_all(x, err)) {
         emu_exec_free(&x->base);
         return -1;
     }

@@ -75,9 +75,13 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
     mem.k = calloc((size_t)plans->n_kv + 1, sizeof *mem.k);
     mem.v = calloc((size_t)plans->n_kv + 1, sizeof *mem.v);
     int rc = mem.bufs && mem.k && mem.v ? 0 : qn_fail(err, "out of memory");
-    for (int i = 0; i < 3 && rc == 0; i++) {
+    for (int i = 0; i < 6 && rc == 0; i++) {
         qn_lowered low;
-        qn_lower_opts lo = {exec, &mem, variants[i], multiprocessors};
+        qn_lower_opts lo = {.exec = exec,
+                            .mem = &mem,
+                            .variant = variants[i % 3],
+                            .multiprocessors = multiprocessors,
+                            .f32_activations = i >= 3};
         rc = qn_lower(&low, plans, &lo, err);
         for (int k = 0; rc == 0 && k < low.n_program; k++) {
             add_program(g, &low.programs[k]);

@@ -250,6 +250,11 @@ void *emu_alloc(const char *name, size_t bytes, int flags)
     return start;
 }
 
+void emu_freeze(void *start)
+{
+    region_at(start)->flags = EMU_READ_ONLY;
+}
+
 void emu_reset(void)
 {
     if (arena) {

@@ -14,22 +14,36 @@
 #include "cpu/cpu.h"
 #include "emu_cases.h"
 #include "emu_exec.h"
+#include "emu_q8.h"
 #include "emu_source.h"
 
-enum { LIST_DECODE, LIST_FEW, LIST_MANY, LIST_COUNT };
-static const char *const list_names[LIST_COUNT] = {"decode", "few", "prefill"};
-static const int list_rows[LIST_COUNT] = {1, 3, 13};
+/* How a case is run. By default quantised weights take 8-bit activations, and prefill rounds both operands to f16 or bf16: the
+ * reference then gets the same operands, so that what is left is the order of sums. */
+typedef struct way {
+    const char *name;
+    int rows;
+    bool decode, prefill, f32;
+} way;
+static const way ways[] = {
+    {"decode", 1, true, false, false},    {"few", 3, false, false, false}, {"decode f32", 1, true, false, true},
+    {"few f32", 3, false, false, true}, {"prefill", 13, false, true, false},
+};
+enum { N_WAYS = sizeof ways / sizeof *ways };
 
 typedef struct runner {
     const char *word;
     int variant, n_run, n_failed;
-    double worst_nmse[LIST_COUNT], worst_element[LIST_COUNT];
-    char worst_name[LIST_COUNT][160];
+    double worst_nmse[N_WAYS], worst_element[N_WAYS];
+    char worst_name[N_WAYS][160];
+    int runs[N_WAYS];
 } runner;
 
+/* NMSE of the worst row, and the worst element of that row over the row's root mean square. */
 typedef struct error_sum {
-    double d2, ref2, worst;
+    double d2, ref2, worst; /* of the current row */
     size_t n;
+    double nmse, element;
+    int rows;
     bool bad;
 } error_sum;
 
@@ -43,6 +57,18 @@ static void compare(error_sum *e, const float *got, const float *want, size_t n)
         e->worst = fabs(d) > e->worst ? fabs(d) : e->worst;
     }
     e->n += n;
+}
+
+static void end_row(error_sum *e)
+{
+    double nmse = e->ref2 > 0 ? e->d2 / e->ref2 : e->d2;
+    if (nmse >= e->nmse) {
+        e->nmse = nmse;
+        e->element = e->ref2 > 0 ? e->worst / sqrt(e->ref2 / (double)e->n) : e->worst;
+    }
+    e->rows++;
+    e->d2 = e->ref2 = e->worst = 0;
+    e->n = 0;
 }
 
 /* Rows of a cache that the step wrote, or that it reads. f16 on the device. */
@@ -66,13 +92,14 @@ static void compare_cache(error_sum *e, uint64_t at, const float *want, int row,
               due = qn_f16_to_f32(qn_f32_to_f16(want[(size_t)row * (size_t)width + (size_t)i]));
         compare(e, &got, &due, 1);
     }
+    end_row(e);
 }
 
 static void start_values(emu_case *c, qn_exec *cpu, qn_exec *emu)
 {
     const qn_cuda_mem *m = emu_exec_mem(emu);
     qn_cpu *x = (qn_cpu *)cpu;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < CASE_BUFS; i++) {
         size_t bytes = sizeof(float) * (size_t)c->bufs[i].width * CASE_UBATCH;
         if (c->start[i]) {
             memcpy(x->bufs[i], c->start[i], bytes);
@@ -90,15 +117,19 @@ static void start_values(emu_case *c, qn_exec *cpu, qn_exec *emu)
     }
 }
 
-static int compare_view(const emu_case *c, qn_exec *cpu, qn_exec *emu, qn_view v, int rows, error_sum *e,
-                        qn_err *err)
+static int rows_of(const emu_case *c, int rows)
 {
-    int n_out = c->step.rows == QN_ROWS_TOKENS ? rows : c->outputs == QN_OUT_ALL ? rows : 1;
-    size_t n = (size_t)n_out * (size_t)v.width;
+    return c->steps[0].rows == QN_ROWS_TOKENS ? rows : c->outputs == QN_OUT_ALL ? rows : 1;
+}
+
+static int compare_view(qn_view v, int rows, qn_exec *cpu, qn_exec *emu, error_sum *e, qn_err *err)
+{
+    size_t n = (size_t)rows * (size_t)v.width;
     float *got = malloc(n * sizeof(float)), *want = malloc(n * sizeof(float));
-    int rc = emu->read(emu, v, 0, n_out, got, err) || cpu->read(cpu, v, 0, n_out, want, err) ? -1 : 0;
-    if (rc == 0) {
-        compare(e, got, want, n);
+    int rc = emu->read(emu, v, 0, rows, got, err) || cpu->read(cpu, v, 0, rows, want, err) ? -1 : 0;
+    for (int r = 0; r < rows && rc == 0; r++) {
+        compare(e, got + (size_t)r * (size_t)v.width, want + (size_t)r * (size_t)v.width, (size_t)v.width);
+        end_row(e);
     }
     free(got);
     free(want);
@@ -107,11 +138,12 @@ static int compare_view(const emu_case *c, qn_exec *cpu, qn_exec *emu, qn_view v
 
 static int compare_case(emu_case *c, qn_exec *cpu, qn_exec *emu, int rows, error_sum *e, qn_err *err)
 {
+    const qn_step *last = &c->steps[c->plans.prefill.n_step - 1];
     int rc = 0;
     for (int i = 0; i < QN_STEP_VIEWS && rc == 0; i++) {
-        rc = c->step.out[i].buf >= 0 ? compare_view(c, cpu, emu, c->step.out[i], rows, e, err) : 0;
+        rc = last->out[i].buf >= 0 ? compare_view(last->out[i], rows_of(c, rows), cpu, emu, e, err) : 0;
     }
-    if (rc == 0 && c->step.op->id == QN_OP_ROPE_KV && c->step.kv >= 0) {
+    if (rc == 0 && last->op->id == QN_OP_ROPE_KV && last->kv >= 0) {
         const qn_cpu_kv *kv = &((const qn_cpu *)cpu)->kv[0];
         for (int r = 0; r < rows; r++) {
             int at = (c->pos + r) % kv->rows;
@@ -120,6 +152,188 @@ static int compare_case(emu_case *c, qn_exec *cpu, qn_exec *emu, int rows, error
         }
     }
     return rc;
+}
+
+/* Gives the reference the rows of a view as they stand in 8 bits, times a factor a row (NULL: 1). */
+static void take_q8(qn_cpu *x, qn_view v, uint64_t at, int rows, const float *factor)
+{
+    for (int r = 0; r < rows; r++) {
+        float *row = qn_cpu_at(x, v, r);
+        emu_q8_row(at, v.width, r, row);
+        for (int i = 0; factor && i < v.width; i++) {
+            row[i] *= factor[r];
+        }
+    }
+}
+
+/* Rows of a view of the emulated run against their 8-bit form. */
+static int check_view(qn_exec *emu, qn_view v, uint64_t at, int rows, const float *w, qn_err *err)
+{
+    float *x = malloc(sizeof(float) * (size_t)rows * (size_t)v.width);
+    int rc = emu->read(emu, v, 0, rows, x, err);
+    for (int r = 0; r < rows && rc == 0; r++) {
+        for (int i = 0; w && i < v.width; i++) {
+            x[(size_t)r * (size_t)v.width + (size_t)i] *= w[i];
+        }
+        rc = emu_q8_check(at, v.width, r, x + (size_t)r * (size_t)v.width, err);
+    }
+    free(x);
+    return rc;
+}
+
+/* What kernels wrote in 8 bits beside f32. */
+static int check_q8_outputs(const emu_case *c, qn_exec *emu, const qn_cuda_list *list, int rows, qn_err *err)
+{
+    static const struct {
+        const char *kernel;
+        int arg;
+    } writers[3] = {{"norm", 9}, {"glu_q8", 5}, {"attention_combine", 5}};
+    for (int i = 0; i < 3; i++) {
+        const qn_cuda_action *a = emu_find_action(emu, list, writers[i].kernel, 0);
+        if (a && strstr(emu_exec_lowered(emu)->programs[a->program].source.text, "q8_out = 1;") &&
+            check_view(emu, a->step->out[0], a->args[writers[i].arg], rows_of(c, rows), NULL, err)) {
+            return qn_fail_prefix(err, "%s", writers[i].kernel);
+        }
+    }
+    return 0;
+}
+
+/* The second half of a chain: the norm's output as the third step got it, then that step. */
+static int run_chain(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_cuda_list *list, int rows, error_sum *e,
+                     qn_err *err)
+{
+    enum { Q8_NEXT = 19 };
+    qn_cpu *x = (qn_cpu *)cpu;
+    const qn_step *norm = &c->steps[1], *last = &c->steps[2];
+    const qn_cuda_action *first = emu_find_action(emu, list, "linear_q8", 0);
+    bool begun = strstr(emu_exec_lowered(emu)->programs[first->program].source.text, "norm_next = 1;") != NULL;
+    const float *w = norm->w[0] ? (const float *)norm->w[0]->data : NULL;
+    float factor[CASE_UBATCH];
+    if (compare_view(c->steps[0].out[0], rows, cpu, emu, e, err) || qn_cpu_ops[QN_OP_NORM](x, norm, err)) {
+        return -1;
+    }
+    if (begun) {
+        if (check_view(emu, norm->in[0], first->args[Q8_NEXT], rows, w, err)) {
+            return qn_fail_prefix(err, "begun norm");
+        }
+        for (int r = 0; r < rows; r++) {
+            double sum = 0;
+            for (int i = 0; i < norm->in[0].width; i++) {
+                double v = (double)qn_cpu_at(x, norm->in[0], r)[i];
+                sum += v * v;
+            }
+            factor[r] = (float)(1 / sqrt(sum / norm->in[0].width + (double)norm->spec.norm.eps));
+        }
+        take_q8(x, norm->out[0], first->args[Q8_NEXT], rows, factor);
+    } else if (emu_exec_launches(emu, "glu_q8") || emu_find_action(emu, list, "linear_q8", 1)) {
+        take_q8(x, norm->out[0], emu_find_action(emu, list, "norm", 0)->args[9], rows, NULL);
+    }
+    return qn_cpu_ops[last->op->id](x, last, err);
+}
+
+/* Weights as prefill's products see them: f16 and bf16 as they are, others rounded to f16. */
+typedef struct rounded {
+    qn_tensor tensors[3];
+    void *data[3];
+    const qn_tensor *w[3]; /* what the step had */
+    int n;
+} rounded;
+
+static const int weight_roles[3] = {0, 3, 6};
+
+static void round_weights(qn_step *s, rounded *r)
+{
+    int n = s->op->id == QN_OP_LINEAR ? 3 : 2;
+    for (r->n = 0; r->n < n; r->n++) {
+        const qn_tensor *t = r->w[r->n] = s->w[weight_roles[r->n]];
+        r->data[r->n] = NULL;
+        if (!t || t->type == QN_F16 || t->type == QN_BF16) {
+            continue;
+        }
+        size_t values = (size_t)(t->ne[0] * t->ne[1]);
+        float *f = malloc(values * sizeof *f);
+        uint16_t *h = r->data[r->n] = malloc(values * sizeof *h);
+        qn_dtype_get(t->type)->decode(t->data, f, (int64_t)values);
+        for (size_t i = 0; i < values; i++) {
+            h[i] = qn_f32_to_f16(f[i]);
+        }
+        free(f);
+        r->tensors[r->n] = *t;
+        r->tensors[r->n].type = QN_F16;
+        r->tensors[r->n].n_bytes = 2 * values;
+        r->tensors[r->n].data = (uint8_t *)h;
+        s->w[weight_roles[r->n]] = &r->tensors[r->n];
+    }
+}
+
+static void restore_weights(qn_step *s, rounded *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        s->w[weight_roles[i]] = r->w[i];
+        free(r->data[i]);
+    }
+}
+
+/* Do all products of the case round their input alike? Then the last rounding in memory is the reference's input. */
+static bool one_rounding(const emu_case *c)
+{
+    const qn_step *s = &c->steps[0];
+    bool product = s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU;
+    int bf16 = 0, other = 0;
+    for (int i = 0; product && i < (s->op->id == QN_OP_LINEAR ? 3 : 2); i++) {
+        const qn_tensor *t = s->w[weight_roles[i]];
+        bf16 += t && t->type == QN_BF16;
+        other += t && t->type != QN_BF16;
+    }
+    return product && c->plans.prefill.n_step == 1 && (bf16 == 0 || other == 0);
+}
+
+static int run_rounded(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run, int rows, qn_err *err)
+{
+    const qn_cuda_mem *m = emu_exec_mem(emu);
+    qn_view v = c->steps[0].in[0];
+    bool bf16 = c->steps[0].w[0] ? c->steps[0].w[0]->type == QN_BF16 : c->steps[0].w[3]->type == QN_BF16;
+    for (int r = 0; r < rows; r++) {
+        float *row = qn_cpu_at((qn_cpu *)cpu, v, r), scale = ((const float *)(uintptr_t)m->row_scale)[r];
+        const uint16_t *a = (const uint16_t *)(uintptr_t)m->a16 + (size_t)r * (size_t)v.width;
+        for (int i = 0; i < v.width; i++) {
+            float x = (bf16 ? qn_bf16_to_f32(a[i]) : qn_f16_to_f32(a[i])) * scale;
+            double off = fabs((double)x - (double)row[i]);
+            if (!(off <= fabs((double)row[i]) * (bf16 ? 0x1p-8 : 0x1p-11) || off <= 0x1p-24 * (double)scale)) {
+                return qn_fail(err, "row %d, value %d: %g was rounded to %g", r, i, (double)row[i], (double)x);
+            }
+            row[i] = x;
+        }
+    }
+    rounded w;
+    round_weights(&c->steps[0], &w);
+    int rc = cpu->run(cpu, run, err);
+    restore_weights(&c->steps[0], &w);
+    return rc;
+}
+
+static int run_reference(emu_case *c, const way *w, qn_exec *cpu, qn_exec *emu, const qn_run *run, error_sum *e,
+                         qn_err *err)
+{
+    const qn_lowered *low = emu_exec_lowered(emu);
+    const qn_cuda_list *list = w->decode ? &low->decode : w->prefill ? &low->prefill : &low->few;
+    const qn_cuda_action *q = emu_find_action(emu, list, "quantise", 0);
+    qn_run first = *run;
+    int n = rows_of(c, w->rows);
+    if (w->prefill && one_rounding(c)) {
+        return run_rounded(c, cpu, emu, run, n, err);
+    }
+    if (q) {
+        if (check_view(emu, c->steps[0].in[0], q->args[3], n, NULL, err)) {
+            return -1;
+        }
+        take_q8((qn_cpu *)cpu, c->steps[0].in[0], q->args[3], n, NULL);
+        first.stop_after = 0;
+    }
+    return cpu->run(cpu, &first, err) || check_q8_outputs(c, emu, list, w->rows, err) ||
+                   (q && c->plans.prefill.n_step == 3 && run_chain(c, cpu, emu, list, n, e, err))
+               ? -1
+               : 0;
 }
 
 /* The greedy choice, and what it leaves behind for the next token. */
@@ -133,42 +347,47 @@ static int check_choice(const emu_case *c, const qn_exec *emu, const float *logi
     }
     if (id != best || s->token != best || s->pos != c->pos + 1 || s->step != 1 ||
         *(const uint32_t *)(uintptr_t)m->arrived != 0) {
-        return qn_fail(err, "chose %d (token %d, position %d, step %d), the largest logit is %d", id,
-                       s->token, s->pos, s->step, best);
+        return qn_fail(err, "chose %d (token %d, position %d, step %d), the largest logit is %d", id, s->token,
+                       s->pos, s->step, best);
     }
     return 0;
 }
 
-static int run_list(const runner *r, emu_case *c, int list, error_sum *e, qn_err *err)
+/* *q8: did kernels with 8-bit activations run? */
+static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, bool *q8, qn_err *err)
 {
     static int32_t tokens[CASE_UBATCH];
-    int n_program, rows = list_rows[list];
+    int n_program;
     emu_exec_opts eo = {.variant = r->variant,
                         .multiprocessors = CASE_MULTIPROCESSORS,
-                        .seed = 1000u * (uint64_t)list,
-                        .list = list == LIST_MANY ? EMU_LIST_PREFILL : EMU_LIST_FEW};
+                        .seed = 1000u * (uint64_t)(w - ways),
+                        .list = w->prefill ? EMU_LIST_PREFILL : EMU_LIST_FEW};
     eo.programs = emu_programs(&n_program);
     eo.n_program = n_program;
+    c->exec.f32_activations = w->f32;
     for (int i = 0; i < CASE_UBATCH; i++) {
         tokens[i] = i * 37 % CASE_VOCAB % c->model.n_vocab;
     }
     float *logits = malloc(sizeof(float) * (size_t)c->model.n_vocab * CASE_UBATCH);
     qn_exec *cpu = NULL, *emu = NULL;
-    int rc =
-        qn_cpu_exec_new(&cpu, &c->plans, &c->exec, err) || emu_exec_new(&emu, &c->plans, &c->exec, &eo, err)
-            ? -1
-            : 0;
-    if (rc == 0) {
-        start_values(c, cpu, emu);
-        qn_run run = {.tokens = tokens, .n = rows, .pos = c->pos, .outputs = c->outputs, .logits = logits};
-        run.phase = list == LIST_DECODE ? QN_PHASE_DECODE : QN_PHASE_PREFILL;
-        run.stop_after = c->argmax && list == LIST_DECODE ? -1 : 0;
-        cpu->length = emu->length = c->pos;
-        rc = cpu->run(cpu, &run, err) || emu->run(emu, &run, err) || compare_case(c, cpu, emu, rows, e, err)
+    int rc = qn_cpu_exec_new(&cpu, &c->plans, &c->exec, err) || emu_exec_new(&emu, &c->plans, &c->exec, &eo, err)
                  ? -1
                  : 0;
+    if (rc == 0) {
+        start_values(c, cpu, emu);
+        qn_run run = {.tokens = tokens, .n = w->rows, .pos = c->pos, .outputs = c->outputs, .logits = logits};
+        run.phase = w->decode ? QN_PHASE_DECODE : QN_PHASE_PREFILL;
+        run.stop_after = c->argmax && w->decode ? -1 : c->plans.prefill.n_step - 1;
+        cpu->length = emu->length = c->pos;
+        rc = emu->run(emu, &run, err);
+        *q8 = emu_exec_launches(emu, "linear_q8") + emu_exec_launches(emu, "glu_q8") > 0;
+        rc = rc || run_reference(c, w, cpu, emu, &run, e, err) || compare_case(c, cpu, emu, w->rows, e, err) ? -1
+                                                                                                      : 0;
         if (rc == 0 && run.stop_after < 0) {
-            rc = check_choice(c, emu, logits, err);
+            rc = emu->read(emu, (qn_view){3, 0, c->model.n_vocab}, 0, 1, logits, err) ||
+                         check_choice(c, emu, logits, err)
+                     ? -1
+                     : 0;
         }
     }
     if (emu) {
@@ -184,26 +403,31 @@ static int run_list(const runner *r, emu_case *c, int list, error_sum *e, qn_err
 static int run_case(void *user, emu_case *c)
 {
     runner *r = user;
+    bool q8 = false;
     if (r->word && !strstr(c->name, r->word)) {
         return 0;
     }
-    for (int list = 0; list < LIST_COUNT; list++) {
+    for (int i = 0; i < N_WAYS; i++) {
+        if (ways[i].f32 && !q8) {
+            continue; /* the same kernels again */
+        }
         error_sum e = {0};
         qn_err err = {""};
-        double tolerance = list == LIST_MANY ? c->tol_many : c->tol_few;
-        int rc = run_list(r, c, list, &e, &err);
-        double nmse = e.ref2 > 0 ? e.d2 / e.ref2 : e.d2,
-               element = e.worst / sqrt(e.ref2 / (double)(e.n ? e.n : 1) + 1e-300);
+        bool ran_q8 = false;
+        double tolerance = ways[i].prefill && !one_rounding(c) ? c->tol_many : c->tol_few;
+        int rc = run_way(r, c, &ways[i], &e, &ran_q8, &err);
+        q8 = q8 || ran_q8;
         r->n_run++;
-        if (rc || e.bad || !(nmse <= tolerance) || e.n == 0) {
+        r->runs[i]++;
+        if (rc || e.bad || !(e.nmse <= tolerance) || e.rows == 0) {
             r->n_failed++;
-            printf("FAILED %s, %s: %s NMSE %.2e (at most %.0e), worst element %.2e%s\n", c->name,
-                   list_names[list], err.text, nmse, tolerance, element, e.bad ? ", not finite" : "");
+            printf("FAILED %s, %s: %s NMSE %.2e (at most %.0e), worst element %.2e%s\n", c->name, ways[i].name,
+                   err.text, e.nmse, tolerance, e.element, e.bad ? ", not finite" : "");
         }
-        if (nmse >= r->worst_nmse[list]) {
-            r->worst_nmse[list] = nmse;
-            r->worst_element[list] = element;
-            snprintf(r->worst_name[list], sizeof r->worst_name[list], "%s", c->name);
+        if (e.nmse >= r->worst_nmse[i]) {
+            r->worst_nmse[i] = e.nmse;
+            r->worst_element[i] = e.element;
+            snprintf(r->worst_name[i], sizeof r->worst_name[i], "%s", c->name);
         }
     }
     return 0;
@@ -245,8 +469,8 @@ int main(int argc, char **argv)
         return 2;
     }
     emu_cases(argv[1], run_case, &r);
-    for (int i = 0; i < LIST_COUNT; i++) {
-        printf("%-8s worst NMSE %.2e, its worst element %.2e: %s\n", list_names[i], r.worst_nmse[i],
+    for (int i = 0; i < N_WAYS; i++) {
+        printf("%-10s %4d runs, worst NMSE %.2e, its worst element %.2e: %s\n", ways[i].name, r.runs[i], r.worst_nmse[i],
                r.worst_element[i], r.worst_name[i]);
     }
     emu_counts n = emu_totals();

@@ -1,0 +1,72 @@
+/* emu_q8.c: see emu_q8.h. */
+#include "emu_q8.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { GROUP = 32, GROUP_BYTES = 40 };
+
+const qn_cuda_action *emu_find_action(const qn_exec *e, const qn_cuda_list *list, const char *name, int nth)
+{
+    const qn_lowered *low = emu_exec_lowered(e);
+    for (int i = 0; i < list->n; i++) {
+        const qn_cuda_action *a = &list->actions[i];
+        if (!a->is_gemm && strcmp(low->programs[a->program].name, name) == 0 && nth-- == 0) {
+            return a;
+        }
+    }
+    return NULL;
+}
+
+static const uint8_t *row_at(uint64_t at, int n, int row)
+{
+    return (const uint8_t *)(uintptr_t)at + (size_t)row * (((size_t)(n / GROUP) * GROUP_BYTES + 15) / 16 * 16);
+}
+
+static int code_at(const uint8_t *q8, int n, int i)
+{
+    return (int8_t)q8[i % GROUP / 16 * (n / GROUP) * 16 + i / GROUP * 16 + i % 16];
+}
+
+/* 0: the step, 1: step times sum of codes. */
+static float factor_at(const uint8_t *q8, int n, int group, int which)
+{
+    float f;
+    memcpy(&f, q8 + n / GROUP * 32 + group * 8 + which * 4, sizeof f);
+    return f;
+}
+
+void emu_q8_row(uint64_t at, int n, int row, float *out)
+{
+    const uint8_t *q8 = row_at(at, n, row);
+    for (int i = 0; i < n; i++) {
+        out[i] = (float)code_at(q8, n, i) * factor_at(q8, n, i / GROUP, 0);
+    }
+}
+
+int emu_q8_check(uint64_t at, int n, int row, const float *x, qn_err *err)
+{
+    const uint8_t *q8 = row_at(at, n, row);
+    emu_report r;
+    if (emu_readable(q8, (size_t)(n / GROUP) * GROUP_BYTES, &r)) {
+        return qn_fail(err, "8-bit row %d: %s", row, r.text);
+    }
+    for (int g = 0; g < n / GROUP; g++) {
+        float top = 0, d = factor_at(q8, n, g, 0);
+        int sum = 0;
+        for (int i = g * GROUP; i < (g + 1) * GROUP; i++) {
+            top = fmaxf(top, fabsf(x[i]));
+            sum += code_at(q8, n, i);
+            if (!(fabs((double)code_at(q8, n, i) * (double)d - (double)x[i]) <= 0.5001 * (double)d)) {
+                return qn_fail(err, "8-bit row %d, value %d: %g is code %d of step %g", row, i, (double)x[i],
+                               code_at(q8, n, i), (double)d);
+            }
+        }
+        if (!(fabs((double)d - (double)top / 127) <= 1e-6 * (double)d) ||
+            !(fabs((double)factor_at(q8, n, g, 1) - (double)d * sum) <= 1e-6 * fabs((double)d * sum))) {
+            return qn_fail(err, "8-bit row %d, group %d: step %g, largest value %g, sum %g of codes %d", row, g, (double)d,
+                           (double)top, (double)factor_at(q8, n, g, 1), sum);
+        }
+    }
+    return 0;
+}
