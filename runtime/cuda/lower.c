@@ -19,7 +19,7 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
 {
     qn_cuda_sizes z = {0};
     size_t rows = (size_t)opts->n_ubatch;
-    int n_in = 1;
+    int n_in = 1, n_q8 = 1; /* longest rows: of products, of what goes out in 8 bits */
     for (int i = 0; i < p->prefill.n_step; i++) {
         const qn_step *s = &p->prefill.steps[i];
         size_t out = 0, in = 0;
@@ -39,9 +39,10 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
         z.w16 = max_size(z.w16, in * out * 2);
         z.product = max_size(z.product, out * rows * sizeof(float));
         n_in = max_int(n_in, (int)in);
+        n_q8 = max_int(n_q8, max_int((int)in, s->op->id == QN_OP_LINEAR ? 0 : s->out[0].width));
     }
-    z.squares = (size_t)(n_in + 31) / 32 * sizeof(float) * QN_CUDA_FEW;
-    z.q8 = (((size_t)n_in + 31) / 32 * 40 + 15) / 16 * 16 * QN_CUDA_FEW; /* rows: kernel_src/quantise.cuh */
+    z.squares = ((size_t)n_q8 + 31) / 32 * sizeof(float) * QN_CUDA_FEW;
+    z.q8 = (((size_t)n_q8 + 31) / 32 * 40 + 15) / 16 * 16 * QN_CUDA_FEW; /* rows: kernel_src/quantise.cuh */
     z.a16 = (size_t)n_in * rows * 2;
     z.row_scale = rows * sizeof(float);
     return z;

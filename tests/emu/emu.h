@@ -24,13 +24,14 @@ typedef struct emu_launch {
     const emu_program *program;
     uint32_t grid[3], threads, shared; /* shared: bytes a block */
     bool cooperative;                  /* all blocks are resident at once */
+    bool dependent;                    /* may start before the launch before it ends (ptx_grid_wait) */
     uint64_t seed;                     /* of the order of blocks, warps and lanes */
     const uint64_t *args;
     int n_arg; /* at most 32 */
 } emu_launch;
 
 /* What a check found. kind: "race", "barrier", "mask", "uninitialised", "bounds", "misaligned", "async",
- * "arithmetic", "deadlock". file and line: of the kernel source, "" and 0 where unknown. text: the whole
+ * "arithmetic", "dependency", "deadlock". file and line: of the kernel source, "" and 0 where unknown. text: the whole
  * message. */
 typedef struct emu_report {
     char kind[16], file[256], text[1024];

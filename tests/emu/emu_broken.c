@@ -12,7 +12,7 @@ enum { VALUES = 1024, SEEDS = 5, MAX_HERE = 8 };
 typedef struct fixture {
     char name[64], kind[32];
     unsigned blocks, threads, shared;
-    bool cooperative;
+    bool cooperative, dependent;
     int here[MAX_HERE], n_here; /* marked lines */
 } fixture;
 
@@ -30,6 +30,7 @@ static int read_fixture(const char *path, fixture *f)
         sscanf(line, "// caught: %31s", f->kind);
         if (sscanf(line, "// launch: %u %u %u %31s", &f->blocks, &f->threads, &f->shared, word) >= 3) {
             f->cooperative = strcmp(word, "cooperative") == 0;
+            f->dependent = strcmp(word, "dependent") == 0;
         }
         if (strstr(line, "// <- here") && f->n_here < MAX_HERE) {
             f->here[f->n_here++] = number;
@@ -54,7 +55,8 @@ static const emu_program *find(const char *name)
 static bool is_here(const fixture *f, const emu_report *r)
 {
     const char *base = strrchr(r->file, '/') ? strrchr(r->file, '/') + 1 : r->file;
-    bool file = strncmp(base, f->name, strlen(f->name)) == 0, line = false;
+    bool file = strncmp(base, f->name, strlen(f->name)) == 0, line = f->n_here == 0 && r->line == 0;
+    file = file || f->n_here == 0; /* faults of a kernel as a whole */
     for (int i = 0; i < f->n_here; i++) {
         line = line || f->here[i] == r->line;
     }
@@ -77,6 +79,7 @@ static bool run_seed(const fixture *f, uint64_t seed, bool print)
                     .threads = f->threads,
                     .shared = f->shared,
                     .cooperative = f->cooperative,
+                    .dependent = f->dependent,
                     .seed = seed,
                     .args = args,
                     .n_arg = 3};

@@ -195,6 +195,7 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
                     .grid = {a->grid[0], a->grid[1], a->grid[2]},
                     .threads = a->threads,
                     .shared = a->shared,
+                    .dependent = a->repack == NULL,
                     .seed = x->emu.seed + x->n_launch++,
                     .args = a->args,
                     .n_arg = a->n_arg};

@@ -29,6 +29,7 @@ struct emu_fiber {
     emu_state state;
     emu_site site;   /* of the call it waits in */
     uint64_t result; /* of the warp-wide operation that woke it */
+    bool waited;     /* ptx_grid_wait called */
     bool fenced;     /* __threadfence since its last write to global memory */
     std::vector<std::vector<emu_copy>> groups;
     std::vector<emu_copy> open_group;

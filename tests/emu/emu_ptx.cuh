@@ -42,6 +42,7 @@ QN_DEV i32 ptx_dp4a(u32 a, u32 b, i32 c)
 
 QN_DEV void ptx_grid_wait()
 {
+    emu_grid_wait();
 }
 
 QN_DEV void ptx_grid_launch()

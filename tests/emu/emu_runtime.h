@@ -53,6 +53,7 @@ enum emu_type { EMU_I32, EMU_U32, EMU_U64, EMU_F32 };
 uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t compare, const char *file,
                     int line);
 void emu_fence();
+void emu_grid_wait();
 
 void *emu_shared(int byte_offset);
 void emu_copy_async(void *shared, const void *global, bool valid, const char *file, int line);

@@ -283,6 +283,11 @@ void emu_fence()
     emu_m.fiber->fenced = true;
 }
 
+void emu_grid_wait()
+{
+    emu_m.fiber->waited = true;
+}
+
 void emu_copy_async(void *shared, const void *global, bool valid, const char *file, int line)
 {
     const emu_site site = {file, line, nullptr};
