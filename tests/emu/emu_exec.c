@@ -286,7 +286,7 @@ static int emu_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, b
 
 static qn_arith emu_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
 {
-    bool product = s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU;
+    bool product = s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU || s->op->id == QN_OP_ATTENTION;
     bool few = ((const emu_exec *)e)->emu.list == EMU_LIST_FEW;
     return product && r->phase == QN_PHASE_PREFILL && !few ? QN_ARITH_F16 : QN_ARITH_F32;
 }
