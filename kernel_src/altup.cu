@@ -19,6 +19,8 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
     QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *z, i64 z_stride, float *out,
               i64 out_stride, const float *norm, const u8 *router, const u8 *coef)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

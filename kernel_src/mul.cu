@@ -6,6 +6,8 @@ extern "C" __global__ void __launch_bounds__(spec::threads)
     QN_KERNEL(const qn_state *st, const float *in0, i64 in0_stride, const float *in1, i64 in1_stride,
               float *out, i64 out_stride, const float *w)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

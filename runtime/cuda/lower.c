@@ -201,8 +201,14 @@ static int lower_plan(lowerer *l, const qn_plan *plan, qn_cuda_list *list, lower
         if (l->step == l->done) {
             continue; /* a norm that the product before it has begun */
         }
+        int made = l->q8_made;
         if (qn_lower_ops[l->step->op->id](l)) {
             return -1;
+        }
+        for (int k = 0; k < QN_STEP_VIEWS && made == l->q8_made; k++) {
+            if (l->step->out[k].buf >= 0 && l->step->out[k].buf == l->q8_view.buf) {
+                l->q8_view.buf = -1; /* the step changed values whose 8-bit form still stands */
+            }
         }
     }
     l->step = NULL;

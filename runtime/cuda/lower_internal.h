@@ -14,6 +14,7 @@ typedef struct lowerer {
     const qn_step *step; /* NULL: the greedy choice */
     lower_mode mode;
     qn_view q8_view; /* activations that stand in 8 bits too; buf < 0: none */
+    int q8_made;     /* how often that was done */
     bool q8_rms;     /* they are of a norm that is not divided yet */
     float q8_eps;
     const qn_plan *plan;

@@ -39,6 +39,7 @@ static bool q8_target(lowerer *l, qn_view out)
         return false;
     }
     l->q8_turn ^= 1;
+    l->q8_made++;
     l->q8_view = out;
     return true;
 }
@@ -96,7 +97,8 @@ static gemv_shape shape_of(const lowerer *l, int n_in, int n_out, int grain)
         (groups + 31) / 32 <= MAX_STEPS ? 1 : spans; /* a little more than a span is still one warp's */
     g.slices = g.slices > MAX_WARPS ? MAX_WARPS : g.slices;
     g.warps = MAX_WARPS / g.slices * g.slices;
-    int tiles = (n_out + grain - 1) / grain, sms = l->opts->multiprocessors;
+    int tiles = (n_out + grain - 1) / grain,
+        sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
     g.chunk = (tiles + sms - 1) / sms * grain;
     g.blocks = ceil_div(n_out, g.chunk);
     return g;
