@@ -83,7 +83,16 @@ int qn_cuda_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool
 
 qn_arith qn_cuda_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
 {
-    (void)e;
-    bool product = s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU;
-    return product && r->phase == QN_PHASE_PREFILL && r->n > QN_CUDA_FEW ? QN_ARITH_F16 : QN_ARITH_F32;
+    bool linear = s->op->id == QN_OP_LINEAR, glu = s->op->id == QN_OP_GLU;
+    if (!linear && !glu) {
+        return QN_ARITH_F32;
+    }
+    if (r->phase == QN_PHASE_PREFILL && r->n > QN_CUDA_FEW) {
+        return QN_ARITH_F16;
+    }
+    bool eight = !e->opts.f32_activations && !(glu && s->spec.glu.sparsity_std > 0);
+    for (int i = 0; i < (linear ? 9 : 6); i += 3) { /* every weight quantised: 8-bit activations (lower_ops.c) */
+        eight = eight && (!s->w[i] || qn_cuda_is_planes(s->w[i]));
+    }
+    return eight ? QN_ARITH_8BIT : QN_ARITH_F32;
 }

@@ -380,6 +380,7 @@ static int linear_q8(lowerer *l)
         return -1;
     }
     launch k = {.kernel = "linear_q8.cu",
+                .path = "gemv 8-bit",
                 .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("outputs", outputs(l)),
                            CONST("one_row", l->mode == LOWER_DECODE)},
                 .n_const = 4,
@@ -469,6 +470,7 @@ static int glu_q8(lowerer *l)
     add_rms(l, &rms);
     bool q8_out = q8_target(l, s->out[0]);
     launch k = {.kernel = "glu_q8.cu",
+                .path = "gemv 8-bit",
                 .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("q8_out", q8_out),
                            rms.consts[0], rms.consts[1], CONST("one_row", l->mode == LOWER_DECODE)},
                 .n_const = 6,

@@ -71,8 +71,8 @@ typedef struct quern_session_params {
     const char *cache;      /* folder of compiled kernels, "none", or NULL: the usual places */
     const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
     const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
-    bool f32_activations; /* decode: f32 activations for quantised weights too, instead of 8-bit ones */
-    bool no_fuse;         /* every step a kernel of its own */
+    bool f32_activations;   /* decode: f32 activations for quantised weights too, instead of 8-bit ones */
+    bool no_fuse;           /* every step a kernel of its own */
     bool no_graph;          /* decode by direct launches instead of a captured graph */
     bool plain_attention;   /* prompts through decode's attention kernels, for bisecting */
 } quern_session_params;

@@ -31,8 +31,8 @@ typedef struct emu_launch {
 } emu_launch;
 
 /* What a check found. kind: "race", "barrier", "mask", "uninitialised", "bounds", "misaligned", "async",
- * "arithmetic", "dependency", "deadlock". file and line: of the kernel source, "" and 0 where unknown. text: the whole
- * message. */
+ * "arithmetic", "dependency", "deadlock". file and line: of the kernel source, "" and 0 where unknown. text:
+ * the whole message. */
 typedef struct emu_report {
     char kind[16], file[256], text[1024];
     int line;

@@ -27,7 +27,8 @@ static const char *type_name(qn_type t)
     return qn_dtype_get(t)->name;
 }
 
-/* Prefill where operands of both kinds are rounded apart: f16 to 11 bits, bf16 to 8; of rows with few, cancelling values. */
+/* Prefill where operands of both kinds are rounded apart: f16 to 11 bits, bf16 to 8; of rows with few,
+ * cancelling values. */
 static double product_tolerance(bool bf16)
 {
     return bf16 ? 1e-3 : 1e-4;
@@ -94,13 +95,13 @@ static int make_norm(emu_case *c, const int *f)
     c->steps[0].w[0] = f[3] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
     c->steps[0].w[1] = f[4] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
     c->steps[0].spec.norm = (qn_spec_norm){.n = n,
-                                       .groups = groups,
-                                       .kind = f[2] ? QN_NORM_LAYER : QN_NORM_RMS,
-                                       .has_w = f[3],
-                                       .has_b = f[4],
-                                       .residual = f[5] != 0,
-                                       .eps = 1e-5f,
-                                       .out_scale = f[6] ? 0.7f : 1.0f};
+                                           .groups = groups,
+                                           .kind = f[2] ? QN_NORM_LAYER : QN_NORM_RMS,
+                                           .has_w = f[3],
+                                           .has_b = f[4],
+                                           .residual = f[5] != 0,
+                                           .eps = 1e-5f,
+                                           .out_scale = f[6] ? 0.7f : 1.0f};
     snprintf(c->name, sizeof c->name, "norm n %d groups %d kind %d w %d b %d residual %d rows %d", n, groups,
              f[2], f[3], f[4], f[5], f[7]);
     return 0;
@@ -200,8 +201,8 @@ static int make_linear_epilogue(emu_case *c, const int *f)
     return 0;
 }
 
-/* A product into the residual stream, the RMS norm of it, and a product or a gated pair of that: with 8-bit activations the
- * norm is begun in the first product. */
+/* A product into the residual stream, the RMS norm of it, and a product or a gated pair of that: with 8-bit
+ * activations the norm is begun in the first product. */
 static int make_chain(emu_case *c, const int *f)
 {
     static const qn_type firsts[3] = {QN_Q4_0, QN_Q8_0, QN_Q5_1};
@@ -217,13 +218,18 @@ static int make_chain(emu_case *c, const int *f)
     s[0].in[0] = (qn_view){0, 0, n_in};
     s[0].in[1] = s[0].out[0] = s[1].in[0] = (qn_view){1, 0, n};
     s[0].w[0] = case_tensor(c, a, n_in, n, 0.1f);
-    s[0].spec.linear = (qn_spec_linear){.n_in = n_in, .n_out = n, .n_seg = 1, .seg_out = {n},
-                                        .seg_dtype = {(int)a, -1, -1}, .out_scale = 1, .residual = 1};
+    s[0].spec.linear = (qn_spec_linear){.n_in = n_in,
+                                        .n_out = n,
+                                        .n_seg = 1,
+                                        .seg_out = {n},
+                                        .seg_dtype = {(int)a, -1, -1},
+                                        .out_scale = 1,
+                                        .residual = 1};
     s[1].op = &qn_ops[QN_OP_NORM];
     s[1].out[0] = s[2].in[0] = (qn_view){2, 0, n};
     s[1].w[0] = f[4] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
-    s[1].spec.norm = (qn_spec_norm){
-        .n = n, .groups = 1, .kind = QN_NORM_RMS, .has_w = f[4], .eps = 1e-3f, .out_scale = 1};
+    s[1].spec.norm =
+        (qn_spec_norm){.n = n, .groups = 1, .kind = QN_NORM_RMS, .has_w = f[4], .eps = 1e-3f, .out_scale = 1};
     s[2].out[0] = (qn_view){4, 0, n_out};
     if (f[3]) {
         s[2].op = &qn_ops[QN_OP_GLU];
@@ -233,8 +239,12 @@ static int make_chain(emu_case *c, const int *f)
             .n_in = n, .n_ff = n_out, .act = QN_ACT_SILU, .gate_dtype = (int)b, .up_dtype = (int)b};
     } else {
         s[2].w[0] = case_tensor(c, b, n, n_out, 0.1f);
-        s[2].spec.linear = (qn_spec_linear){.n_in = n, .n_out = n_out, .n_seg = 1, .seg_out = {n_out},
-                                            .seg_dtype = {(int)b, -1, -1}, .out_scale = 1};
+        s[2].spec.linear = (qn_spec_linear){.n_in = n,
+                                            .n_out = n_out,
+                                            .n_seg = 1,
+                                            .seg_out = {n_out},
+                                            .seg_dtype = {(int)b, -1, -1},
+                                            .out_scale = 1};
     }
     c->plans.prefill.n_step = c->plans.decode.n_step = 3;
     c->tol_many = 1e-5;
@@ -268,14 +278,14 @@ static int make_glu(emu_case *c, const int *f)
         c->steps[0].w[2] = f[5] ? case_tensor(c, QN_F32, 1, 1, 2) : NULL;
     }
     c->steps[0].spec.glu = (qn_spec_glu){.n_in = n_in,
-                                     .n_ff = n_ff,
-                                     .act = f[3] + 1,
-                                     .fused = fused,
-                                     .gate_dtype = fused ? -1 : (int)gate,
-                                     .up_dtype = (int)up,
-                                     .has_bias = f[4],
-                                     .has_scale = f[5],
-                                     .sparsity_std = f[6] ? 0.4f : 0};
+                                         .n_ff = n_ff,
+                                         .act = f[3] + 1,
+                                         .fused = fused,
+                                         .gate_dtype = fused ? -1 : (int)gate,
+                                         .up_dtype = (int)up,
+                                         .has_bias = f[4],
+                                         .has_scale = f[5],
+                                         .sparsity_std = f[6] ? 0.4f : 0};
     c->tol_few = 1e-9; /* products of two sums, each with its own cancellation */
     c->tol_many = product_tolerance(up == QN_BF16 || gate == QN_BF16);
     snprintf(c->name, sizeof c->name, "glu %s %s n_in %d n_ff %d fused %d act %d bias %d scale %d sparse %d",
@@ -343,7 +353,8 @@ static int make_rope_kv(emu_case *c, const int *f)
                            .eps = 1e-5f,
                            .mscale = style ? 1.25f : 1.0f,
                            .temp_scale = f[10] ? 0.3f : 0};
-    c->tol_few = c->tol_many = has_kv ? 5e-8 : 1e-10; /* k and v as f16: a value on the edge, in a row of 40 */
+    c->tol_few = c->tol_many =
+        has_kv ? 5e-8 : 1e-10; /* k and v as f16: a value on the edge, in a row of 40 */
     c->pos = f[11] == 0 ? 0 : f[11] == 1 ? 37 : 100000;
     c->exec.n_ctx = f[11] == 2 ? 100100 : 256;
     attention_cache(c, n_kv, kd, vd, f[11] ? 24 : 0);

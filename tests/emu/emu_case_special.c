@@ -52,11 +52,11 @@ int emu_make_altup(emu_case *c, const int *f)
     c->steps[0].w[1] = case_tensor(c, plain[f[3]], n, s, 2);
     c->steps[0].w[2] = case_tensor(c, plain[f[4]], s, correct ? s : s * s, 1);
     c->steps[0].spec.altup = (qn_spec_altup){.n = n,
-                                         .n_stream = s,
-                                         .correct = correct,
-                                         .router_dtype = (int)plain[f[3]],
-                                         .coef_dtype = (int)plain[f[4]],
-                                         .eps = 1e-6f};
+                                             .n_stream = s,
+                                             .correct = correct,
+                                             .router_dtype = (int)plain[f[3]],
+                                             .coef_dtype = (int)plain[f[4]],
+                                             .eps = 1e-6f};
     snprintf(c->name, sizeof c->name, "altup n %d streams %d correct %d types %d %d", n, s, correct, f[3],
              f[4]);
     return 0;

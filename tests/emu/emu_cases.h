@@ -5,7 +5,14 @@
 
 #include "codegen/backend.h"
 
-enum { CASE_VOCAB = 64, CASE_UBATCH = 16, CASE_TENSORS = 12, CASE_ALLOCS = 24, CASE_BUFS = 5, CASE_MULTIPROCESSORS = 5 };
+enum {
+    CASE_VOCAB = 64,
+    CASE_UBATCH = 16,
+    CASE_TENSORS = 12,
+    CASE_ALLOCS = 24,
+    CASE_BUFS = 5,
+    CASE_MULTIPROCESSORS = 5
+};
 
 typedef struct emu_case {
     char name[160];
@@ -15,7 +22,7 @@ typedef struct emu_case {
     qn_buf bufs[CASE_BUFS];  /* 0 x, 1 out, 2 base, 3 logits, 4 y */
     float *start[CASE_BUFS]; /* values before the run, [CASE_UBATCH][width]; NULL: unwritten */
     qn_kv_cache kv;
-    float *k, *v; /* cache before the run, [rows], f16 values; NULL: empty */
+    float *k, *v;     /* cache before the run, [rows], f16 values; NULL: empty */
     qn_step steps[3]; /* plans.prefill.n_step of them; the last one's output is compared */
     qn_tensor tensors[CASE_TENSORS];
     int n_tensor;

@@ -39,7 +39,8 @@ static int alloc(uint64_t *out, const char *name, size_t bytes, int flags, qn_er
     return p ? 0 : qn_fail(err, "%s: no emulated memory for %zu bytes", name, bytes);
 }
 
-/* Copies data to memory of its own. `tensor`: a weight, which becomes planes where it is quantised (repack_all). */
+/* Copies data to memory of its own. `tensor`: a weight, which becomes planes where it is quantised
+ * (repack_all). */
 static int place(emu_exec *x, const void *key, const char *name, const void *data, size_t bytes,
                  const qn_tensor *tensor, qn_err *err)
 {
@@ -51,8 +52,8 @@ static int place(emu_exec *x, const void *key, const char *name, const void *dat
     placed *p = &x->placed[x->n_placed++];
     p->key = key;
     bool planes = tensor && qn_cuda_is_planes(tensor);
-    if (alloc(&p->address, name, planes ? qn_cuda_weight_bytes(tensor) : bytes, planes ? EMU_UNWRITTEN : EMU_READ_ONLY,
-              err)) {
+    if (alloc(&p->address, name, planes ? qn_cuda_weight_bytes(tensor) : bytes,
+              planes ? EMU_UNWRITTEN : EMU_READ_ONLY, err)) {
         return -1;
     }
     if (!planes) {
@@ -219,7 +220,8 @@ static int repack_all(emu_exec *x, qn_err *err)
         }
         memcpy((void *)(uintptr_t)a->args[0], t->data, t->n_bytes);
         void *planes = (void *)(uintptr_t)weight_address(x, t);
-        if (launch_one(x, a, 1, err) || check_report(emu_readable(planes, qn_cuda_weight_bytes(t), &r), &r, err)) {
+        if (launch_one(x, a, 1, err) ||
+            check_report(emu_readable(planes, qn_cuda_weight_bytes(t), &r), &r, err)) {
             return qn_fail_prefix(err, "repacking %s", t->name);
         }
         emu_freeze(planes);
@@ -368,7 +370,8 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .multiprocessors = emu->multiprocessors,
                         .f32_activations = opts->f32_activations,
                         .no_fuse = opts->no_fuse};
-    if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err) || repack_all(x, err)) {
+    if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err) ||
+        repack_all(x, err)) {
         emu_exec_free(&x->base);
         return -1;
     }

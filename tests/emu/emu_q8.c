@@ -20,7 +20,8 @@ const qn_cuda_action *emu_find_action(const qn_exec *e, const qn_cuda_list *list
 
 static const uint8_t *row_at(uint64_t at, int n, int row)
 {
-    return (const uint8_t *)(uintptr_t)at + (size_t)row * (((size_t)(n / GROUP) * GROUP_BYTES + 15) / 16 * 16);
+    return (const uint8_t *)(uintptr_t)at +
+           (size_t)row * (((size_t)(n / GROUP) * GROUP_BYTES + 15) / 16 * 16);
 }
 
 static int code_at(const uint8_t *q8, int n, int i)
@@ -64,8 +65,8 @@ int emu_q8_check(uint64_t at, int n, int row, const float *x, qn_err *err)
         }
         if (!(fabs((double)d - (double)top / 127) <= 1e-6 * (double)d) ||
             !(fabs((double)factor_at(q8, n, g, 1) - (double)d * sum) <= 1e-6 * fabs((double)d * sum))) {
-            return qn_fail(err, "8-bit row %d, group %d: step %g, largest value %g, sum %g of codes %d", row, g, (double)d,
-                           (double)top, (double)factor_at(q8, n, g, 1), sum);
+            return qn_fail(err, "8-bit row %d, group %d: step %g, largest value %g, sum %g of codes %d", row,
+                           g, (double)d, (double)top, (double)factor_at(q8, n, g, 1), sum);
         }
     }
     return 0;

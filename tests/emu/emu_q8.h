@@ -1,4 +1,5 @@
-/* emu_q8.h: 8-bit activations that kernels left in device memory (kernel_src/quantise.cuh), for comparisons. */
+/* emu_q8.h: 8-bit activations that kernels left in device memory (kernel_src/quantise.cuh), for comparisons.
+ */
 #ifndef QN_EMU_Q8_H
 #define QN_EMU_Q8_H
 
@@ -10,8 +11,8 @@ const qn_cuda_action *emu_find_action(const qn_exec *e, const qn_cuda_list *list
 /* Row `row` of rows of n values at `at`, as f32. */
 void emu_q8_row(uint64_t at, int n, int row, float *out);
 
-/* Is that row what x, a row of n values, is quantised to: codes within half a step, a step the largest of each group over
- * 127, sums right? factor: x is compared times this. */
+/* Is that row what x, a row of n values, is quantised to: codes within half a step, a step the largest of
+ * each group over 127, sums right? factor: x is compared times this. */
 int emu_q8_check(uint64_t at, int n, int row, const float *x, qn_err *err);
 
 #endif

@@ -76,8 +76,10 @@ void fiber_main()
                  emu_who(), b->n_waiting);
     }
     if (l->dependent && !f->waited) {
-        emu_fail("dependency", emu_site{"", 0, nullptr}, "%s ends without ptx_grid_wait: the launch after this one may start "
-                 "before the one before it has ended", emu_who());
+        emu_fail("dependency", emu_site{"", 0, nullptr},
+                 "%s ends without ptx_grid_wait: the launch after this one may start "
+                 "before the one before it has ended",
+                 emu_who());
     }
     f->state = EMU_EXITED;
     b->n_exited++;
