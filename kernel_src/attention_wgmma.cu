@@ -129,6 +129,8 @@ extern "C" __global__ void __launch_bounds__(threads, 8 / spec::warps)
     QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
               float *out, i64 out_stride)
 {
+    ptx_grid_launch();
+    ptx_grid_wait();
     place p;
     if (!find_place(p, st)) {
         return;

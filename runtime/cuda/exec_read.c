@@ -91,7 +91,8 @@ qn_arith qn_cuda_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
         return QN_ARITH_F16;
     }
     bool eight = !e->opts.f32_activations && !(glu && s->spec.glu.sparsity_std > 0);
-    for (int i = 0; i < (linear ? 9 : 6); i += 3) { /* every weight quantised: 8-bit activations (lower_ops.c) */
+    for (int i = 0; i < (linear ? 9 : 6);
+         i += 3) { /* every weight quantised: 8-bit activations (lower_ops.c) */
         eight = eight && (!s->w[i] || qn_cuda_is_planes(s->w[i]));
     }
     return eight ? QN_ARITH_8BIT : QN_ARITH_F32;

@@ -17,16 +17,17 @@
 #include "emu_q8.h"
 #include "emu_source.h"
 
-/* How a case is run. By default quantised weights take 8-bit activations, and prefill rounds both operands to f16 or bf16: the
- * reference then gets the same operands, so that what is left is the order of sums. */
+/* How a case is run. By default quantised weights take 8-bit activations, and prefill rounds both operands to
+ * f16 or bf16: the reference then gets the same operands, so that what is left is the order of sums. */
 typedef struct way {
     const char *name;
     int rows;
     bool decode, prefill, f32;
 } way;
 static const way ways[] = {
-    {"decode", 1, true, false, false},    {"few", 3, false, false, false}, {"decode f32", 1, true, false, true},
-    {"few f32", 3, false, false, true}, {"prefill", 13, false, true, false},
+    {"decode", 1, true, false, false},    {"few", 3, false, false, false},
+    {"decode f32", 1, true, false, true}, {"few f32", 3, false, false, true},
+    {"prefill", 13, false, true, false},
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
@@ -199,14 +200,15 @@ static int check_q8_outputs(const emu_case *c, qn_exec *emu, const qn_cuda_list 
 }
 
 /* The second half of a chain: the norm's output as the third step got it, then that step. */
-static int run_chain(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_cuda_list *list, int rows, error_sum *e,
-                     qn_err *err)
+static int run_chain(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_cuda_list *list, int rows,
+                     error_sum *e, qn_err *err)
 {
     enum { Q8_NEXT = 19 };
     qn_cpu *x = (qn_cpu *)cpu;
     const qn_step *norm = &c->steps[1], *last = &c->steps[2];
     const qn_cuda_action *first = emu_find_action(emu, list, "linear_q8", 0);
-    bool begun = strstr(emu_exec_lowered(emu)->programs[first->program].source.text, "norm_next = 1;") != NULL;
+    bool begun =
+        strstr(emu_exec_lowered(emu)->programs[first->program].source.text, "norm_next = 1;") != NULL;
     const float *w = norm->w[0] ? (const float *)norm->w[0]->data : NULL;
     float factor[CASE_UBATCH];
     if (compare_view(c->steps[0].out[0], rows, cpu, emu, e, err) || qn_cpu_ops[QN_OP_NORM](x, norm, err)) {
@@ -274,7 +276,8 @@ static void restore_weights(qn_step *s, rounded *r)
     }
 }
 
-/* Do all products of the case round their input alike? Then the last rounding in memory is the reference's input. */
+/* Do all products of the case round their input alike? Then the last rounding in memory is the reference's
+ * input. */
 static bool one_rounding(const emu_case *c)
 {
     const qn_step *s = &c->steps[0];
@@ -299,8 +302,10 @@ static int run_rounded(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *ru
         for (int i = 0; i < v.width; i++) {
             float x = (bf16 ? qn_bf16_to_f32(a[i]) : qn_f16_to_f32(a[i])) * scale;
             double off = fabs((double)x - (double)row[i]);
-            if (!(off <= fabs((double)row[i]) * (bf16 ? 0x1p-8 : 0x1p-11) || off <= 0x1p-24 * (double)scale)) {
-                return qn_fail(err, "row %d, value %d: %g was rounded to %g", r, i, (double)row[i], (double)x);
+            if (!(off <= fabs((double)row[i]) * (bf16 ? 0x1p-8 : 0x1p-11) ||
+                  off <= 0x1p-24 * (double)scale)) {
+                return qn_fail(err, "row %d, value %d: %g was rounded to %g", r, i, (double)row[i],
+                               (double)x);
             }
             row[i] = x;
         }
@@ -312,8 +317,8 @@ static int run_rounded(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *ru
     return rc;
 }
 
-static int run_reference(emu_case *c, const way *w, qn_exec *cpu, qn_exec *emu, const qn_run *run, error_sum *e,
-                         qn_err *err)
+static int run_reference(emu_case *c, const way *w, qn_exec *cpu, qn_exec *emu, const qn_run *run,
+                         error_sum *e, qn_err *err)
 {
     const qn_lowered *low = emu_exec_lowered(emu);
     const qn_cuda_list *list = w->decode ? &low->decode : w->prefill ? &low->prefill : &low->few;
@@ -347,8 +352,8 @@ static int check_choice(const emu_case *c, const qn_exec *emu, const float *logi
     }
     if (id != best || s->token != best || s->pos != c->pos + 1 || s->step != 1 ||
         *(const uint32_t *)(uintptr_t)m->arrived != 0) {
-        return qn_fail(err, "chose %d (token %d, position %d, step %d), the largest logit is %d", id, s->token,
-                       s->pos, s->step, best);
+        return qn_fail(err, "chose %d (token %d, position %d, step %d), the largest logit is %d", id,
+                       s->token, s->pos, s->step, best);
     }
     return 0;
 }
@@ -370,9 +375,10 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, boo
     }
     float *logits = malloc(sizeof(float) * (size_t)c->model.n_vocab * CASE_UBATCH);
     qn_exec *cpu = NULL, *emu = NULL;
-    int rc = qn_cpu_exec_new(&cpu, &c->plans, &c->exec, err) || emu_exec_new(&emu, &c->plans, &c->exec, &eo, err)
-                 ? -1
-                 : 0;
+    int rc =
+        qn_cpu_exec_new(&cpu, &c->plans, &c->exec, err) || emu_exec_new(&emu, &c->plans, &c->exec, &eo, err)
+            ? -1
+            : 0;
     if (rc == 0) {
         start_values(c, cpu, emu);
         qn_run run = {.tokens = tokens, .n = w->rows, .pos = c->pos, .outputs = c->outputs, .logits = logits};
@@ -381,8 +387,9 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, boo
         cpu->length = emu->length = c->pos;
         rc = emu->run(emu, &run, err);
         *q8 = emu_exec_launches(emu, "linear_q8") + emu_exec_launches(emu, "glu_q8") > 0;
-        rc = rc || run_reference(c, w, cpu, emu, &run, e, err) || compare_case(c, cpu, emu, w->rows, e, err) ? -1
-                                                                                                      : 0;
+        rc = rc || run_reference(c, w, cpu, emu, &run, e, err) || compare_case(c, cpu, emu, w->rows, e, err)
+                 ? -1
+                 : 0;
         if (rc == 0 && run.stop_after < 0) {
             rc = emu->read(emu, (qn_view){3, 0, c->model.n_vocab}, 0, 1, logits, err) ||
                          check_choice(c, emu, logits, err)
@@ -421,8 +428,8 @@ static int run_case(void *user, emu_case *c)
         r->runs[i]++;
         if (rc || e.bad || !(e.nmse <= tolerance) || e.rows == 0) {
             r->n_failed++;
-            printf("FAILED %s, %s: %s NMSE %.2e (at most %.0e), worst element %.2e%s\n", c->name, ways[i].name,
-                   err.text, e.nmse, tolerance, e.element, e.bad ? ", not finite" : "");
+            printf("FAILED %s, %s: %s NMSE %.2e (at most %.0e), worst element %.2e%s\n", c->name,
+                   ways[i].name, err.text, e.nmse, tolerance, e.element, e.bad ? ", not finite" : "");
         }
         if (e.nmse >= r->worst_nmse[i]) {
             r->worst_nmse[i] = e.nmse;
@@ -470,8 +477,8 @@ int main(int argc, char **argv)
     }
     emu_cases(argv[1], run_case, &r);
     for (int i = 0; i < N_WAYS; i++) {
-        printf("%-10s %4d runs, worst NMSE %.2e, its worst element %.2e: %s\n", ways[i].name, r.runs[i], r.worst_nmse[i],
-               r.worst_element[i], r.worst_name[i]);
+        printf("%-10s %4d runs, worst NMSE %.2e, its worst element %.2e: %s\n", ways[i].name, r.runs[i],
+               r.worst_nmse[i], r.worst_element[i], r.worst_name[i]);
     }
     emu_counts n = emu_totals();
     printf("%s: %d runs, %d failed; %llu launches, %llu blocks, %llu threads, %.1f M accesses checked\n",
