@@ -437,10 +437,15 @@ static int open_draft(draft *d, const qn_gguf *g, qn_err *err)
     return qn_model_refuse(g, d->arch, err);
 }
 
+/* Names come from the file: what would end the comment or is no ASCII becomes '?'. */
 static void add_remark(void *user, bool fault, const char *text)
 {
     FILE *f = user;
-    fprintf(f, "# %s: %s\n", fault ? "fault" : "note", text);
+    fprintf(f, "# %s: ", fault ? "fault" : "note");
+    for (; *text; text++) {
+        fputc(*text >= ' ' && *text <= '~' ? *text : '?', f);
+    }
+    fputc('\n', f);
 }
 
 /* Comments on how the text fits the file. */

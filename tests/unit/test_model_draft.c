@@ -343,11 +343,13 @@ static void incomplete(void **state)
         one[i] = 1;
     }
     gw_tensor(&a.w, "blk.0.attn_norm.weight", QN_F32, 1, (uint64_t[]){64}, one);
+    gw_u32(&a.w, "t.x\xff\nattention: {scale: 3}", 1); /* what is quoted stays in its comment */
     open_file(&a);
     if (qn_model_draft(&text, a.g, &err)) {
         fail_msg("%s", err.text);
     }
     assert_non_null(strstr(text, "# fault:"));
+    assert_non_null(strstr(text, "key t.x??attention: {scale: 3} is in the file"));
     free(text);
     close_file(&a);
 }
