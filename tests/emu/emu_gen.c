@@ -1,4 +1,4 @@
-/* emu_gen KERNEL_DIR OUT_DIR N_SHARD [MODEL.gguf...]: writes every program that the op cases and the models
+/* emu_gen KERNEL_DIR OUT_DIR N_SHARD [--only TEMPLATE] [MODEL.gguf...]: writes every program that the op cases and the models
  * need as C++, spread over OUT_DIR/shard_NN.cpp. A file whose text would not change is left alone. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@ typedef struct generator {
     program *programs;
     int n, cap;
     int n_case;
+    int first_index; /* of the programs' namespaces */
 } generator;
 
 /* Addresses only have to be there. */
@@ -185,12 +186,12 @@ static int write_shard(const generator *g, const char *kernel_dir, const char *o
     emu_source_headers(f, &g->files);
     fputs("#include \"emu.h\"\n", f);
     for (int i = shard; i < g->n; i += n_shard) {
-        emu_source_program(f, &g->files, kernel_dir, g->programs[i].text, g->programs[i].kernel, i);
+        emu_source_program(f, &g->files, kernel_dir, g->programs[i].text, g->programs[i].kernel, g->first_index + i);
     }
     fputs("\n#line 1 \"shard table\"\nstatic const emu_program table[] = {\n", f);
     for (int i = shard; i < g->n; i += n_shard) {
         fprintf(f, "    {0x%llxu, \"%s\", p%d::call},\n", (unsigned long long)g->programs[i].key,
-                g->programs[i].symbol, i);
+                g->programs[i].symbol, g->first_index + i);
     }
     fputs("    {0, \"\", nullptr},\n};\nstatic const bool added = emu_add_programs(table);\n", f);
     fclose(f);
@@ -212,7 +213,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "emu_gen: %s\n", err.text);
         return 1;
     }
-    int rc = 0, n_shard = atoi(argv[3]);
+    int rc = 0, n_shard = atoi(argv[3]), first_model = 4;
+    const char *only = NULL; /* programs of one template, to be linked before the others (mutate.py) */
+    if (argc > 5 && strcmp(argv[4], "--only") == 0) {
+        only = argv[5];
+        g.first_index = 100000;
+        first_model = 6;
+    }
     for (const char *const *op = emu_case_ops(); *op && rc == 0; op++) {
         int before = g.n_case;
         rc = emu_cases(*op, add_case, &g);
@@ -222,8 +229,13 @@ int main(int argc, char **argv)
         }
     }
     rc = rc ? rc : check_templates(&g);
-    for (int i = 4; i < argc && rc == 0; i++) {
+    for (int i = first_model; i < argc && rc == 0; i++) {
         rc = add_model(&g, argv[i]);
+    }
+    for (int i = g.n - 1; only && i >= 0; i--) {
+        if (strcmp(g.programs[i].kernel, only) != 0) {
+            g.programs[i] = g.programs[--g.n];
+        }
     }
     qsort(g.programs, (size_t)g.n, sizeof *g.programs, by_kernel);
     for (int i = 0; i < n_shard && rc == 0; i++) {
