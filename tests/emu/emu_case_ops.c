@@ -100,7 +100,7 @@ static int make_norm(emu_case *c, const int *f)
                                            .has_w = f[3],
                                            .has_b = f[4],
                                            .residual = f[5] != 0,
-                                           .eps = 1e-5f,
+                                           .eps = 0.1f,
                                            .out_scale = f[6] ? 0.7f : 1.0f};
     snprintf(c->name, sizeof c->name, "norm n %d groups %d kind %d w %d b %d residual %d rows %d", n, groups,
              f[2], f[3], f[4], f[5], f[7]);
@@ -350,7 +350,7 @@ static int make_rope_kv(emu_case *c, const int *f)
                            .n_rot = n_rot,
                            .rot_at = rot_at,
                            .temp_ctx = 16,
-                           .eps = 1e-5f,
+                           .eps = 0.1f,
                            .mscale = style ? 1.25f : 1.0f,
                            .temp_scale = f[10] ? 0.3f : 0};
     c->tol_few = c->tol_many =

@@ -1,5 +1,6 @@
-/* emu_gen KERNEL_DIR OUT_DIR N_SHARD [--only TEMPLATE] [MODEL.gguf...]: writes every program that the op cases and the models
- * need as C++, spread over OUT_DIR/shard_NN.cpp. A file whose text would not change is left alone. */
+/* emu_gen KERNEL_DIR OUT_DIR N_SHARD [--only TEMPLATE] [MODEL.gguf...]: writes every program that the op
+ * cases and the models need as C++, spread over OUT_DIR/shard_NN.cpp. A file whose text would not change is
+ * left alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,7 +187,8 @@ static int write_shard(const generator *g, const char *kernel_dir, const char *o
     emu_source_headers(f, &g->files);
     fputs("#include \"emu.h\"\n", f);
     for (int i = shard; i < g->n; i += n_shard) {
-        emu_source_program(f, &g->files, kernel_dir, g->programs[i].text, g->programs[i].kernel, g->first_index + i);
+        emu_source_program(f, &g->files, kernel_dir, g->programs[i].text, g->programs[i].kernel,
+                           g->first_index + i);
     }
     fputs("\n#line 1 \"shard table\"\nstatic const emu_program table[] = {\n", f);
     for (int i = shard; i < g->n; i += n_shard) {
