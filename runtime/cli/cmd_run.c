@@ -370,6 +370,7 @@ int qn_cmd_run(int argc, char **argv)
         struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | SA_RESETHAND};
         sigaction(SIGINT, &act, NULL);
     }
+    a.model.no_fuse |= a.check; /* every step's output is looked at */
     if (rc < 0) {
         rc = qn_cli_load(&l, &a.model, QN_LOAD_SESSION | QN_LOAD_TEXT) == 0
                  ? run_loaded(&a, &l, text, len, (const char *const *)stops)
