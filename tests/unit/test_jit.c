@@ -94,13 +94,14 @@ static const qn_field norm_fields[] = {
     F(eps, QN_FIELD_FLOAT, NULL),  F(out_scale, QN_FIELD_FLOAT, NULL),
 };
 static const qn_op norm_op = {QN_OP_NORM, "norm", "norm.cu", "", norm_fields, 8, NULL};
-static const qn_source_const norm_consts[] = {{"threads", 256, true}, {"outputs", 0, false}};
+static const qn_source_const norm_consts[] = {
+    {"threads", 256, true}, {"outputs", 0, false}, {"q8_out", 0, false}};
 
 static void norm_source(qn_source *s, int n, float eps, int variant)
 {
     qn_err err;
     qn_spec spec = {.norm = {.n = n, .groups = 1, .kind = 1, .has_w = 1, .eps = eps, .out_scale = 1.0f}};
-    if (qn_source_generate(s, &norm_op, &spec, variant, norm_consts, 2, &err) != 0) {
+    if (qn_source_generate(s, &norm_op, &spec, variant, norm_consts, 3, &err) != 0) {
         fail_msg("%s", err.text);
     }
 }
