@@ -49,3 +49,27 @@ void qn_exec_advance(qn_exec *e, const qn_run *r)
         e->length = end;
     }
 }
+
+int qn_run_check(const qn_exec *e, const qn_run *r, int n_out, qn_err *err)
+{
+    qn_buf outputs = {.rows = QN_ROWS_OUTPUTS};
+    if (r->n < 1 || r->n > e->opts.n_ubatch || (r->phase == QN_PHASE_DECODE && r->n != 1) ||
+        n_out > qn_buf_rows(&outputs, &e->opts)) {
+        return qn_fail(err, "a run of %d tokens with %d rows of logits (at most %d and %d; one in decode)",
+                       r->n, n_out, e->opts.n_ubatch, qn_buf_rows(&outputs, &e->opts));
+    }
+    if (r->pos != e->length) {
+        return qn_fail(err, "run at position %d, but %d positions are held", r->pos, e->length);
+    }
+    if (r->n > e->opts.n_ctx - r->pos) {
+        return qn_fail(err, "the context of %d tokens is full: %d held, %d more asked for", e->opts.n_ctx,
+                       r->pos, r->n);
+    }
+    for (int i = 0; i < r->n; i++) {
+        if (r->tokens[i] < 0 || r->tokens[i] >= e->plans->model->n_vocab) {
+            return qn_fail(err, "token id %d at position %d is outside the vocabulary of %d", r->tokens[i],
+                           r->pos + i, e->plans->model->n_vocab);
+        }
+    }
+    return 0;
+}

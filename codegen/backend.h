@@ -114,4 +114,7 @@ void qn_exec_advance(qn_exec *e, const qn_run *r);
 /* Can an executor forget positions >= length? An error where a ring no longer holds what would be read. */
 int qn_kv_check_truncate(const qn_exec *e, int length, qn_err *err);
 
+/* Is a run with n_out rows of logits one that an executor takes: sizes, position, context, ids? */
+int qn_run_check(const qn_exec *e, const qn_run *r, int n_out, qn_err *err);
+
 #endif

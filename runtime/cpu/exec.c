@@ -122,28 +122,6 @@ static void fill_ropes(qn_cpu *c)
     }
 }
 
-static int check_run(const qn_cpu *c, const qn_run *r, qn_err *err)
-{
-    const qn_exec *e = &c->base;
-    if (r->n < 1 || r->n > e->opts.n_ubatch || (r->phase == QN_PHASE_DECODE && r->n != 1)) {
-        return qn_fail(err, "a run of %d tokens (at most %d, one in decode)", r->n, e->opts.n_ubatch);
-    }
-    if (r->pos != e->length) {
-        return qn_fail(err, "run at position %d, but %d positions are held", r->pos, e->length);
-    }
-    if (r->n > e->opts.n_ctx - r->pos) {
-        return qn_fail(err, "the context of %d tokens is full: %d held, %d more asked for", e->opts.n_ctx,
-                       r->pos, r->n);
-    }
-    for (int i = 0; i < r->n; i++) {
-        if (r->tokens[i] < 0 || r->tokens[i] >= e->plans->model->n_vocab) {
-            return qn_fail(err, "token id %d at position %d is outside the vocabulary of %d", r->tokens[i],
-                           r->pos + i, e->plans->model->n_vocab);
-        }
-    }
-    return 0;
-}
-
 static int copy_logits(const qn_cpu *c, const qn_plan *plan, float *out, qn_err *err)
 {
     size_t n = (size_t)c->base.plans->model->n_vocab;
@@ -161,17 +139,14 @@ static int copy_logits(const qn_cpu *c, const qn_plan *plan, float *out, qn_err 
 static int cpu_run(qn_exec *e, const qn_run *r, qn_err *err)
 {
     qn_cpu *c = (qn_cpu *)e;
-    if (check_run(c, r, err)) {
-        return -1;
-    }
     const qn_plan *plan = r->phase == QN_PHASE_DECODE ? &e->plans->decode : &e->plans->prefill;
     c->tokens = r->tokens;
     c->n_tokens = r->n;
     c->pos = r->pos;
     c->n_out = r->outputs == QN_OUT_ALL ? r->n : r->outputs == QN_OUT_LAST ? 1 : 0;
     c->first_out = r->n - c->n_out;
-    if (e->opts.n_outputs > 0 && c->n_out > e->opts.n_outputs) {
-        return qn_fail(err, "a run with %d rows of logits (at most %d)", c->n_out, e->opts.n_outputs);
+    if (qn_run_check(e, r, c->n_out, err)) {
+        return -1;
     }
     fill_ropes(c);
     for (int i = r->first_step; i < plan->n_step; i++) {

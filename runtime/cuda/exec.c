@@ -141,30 +141,6 @@ static int put_state(qn_cuda_exec *x, const qn_run *r, int n_out, qn_err *err)
     return s ? cu_fail(x, s, "sending tokens", err) : 0;
 }
 
-static int check_run(const qn_exec *e, const qn_run *r, int n_out, qn_err *err)
-{
-    qn_buf outputs = {.rows = QN_ROWS_OUTPUTS};
-    if (r->n < 1 || r->n > e->opts.n_ubatch || (r->phase == QN_PHASE_DECODE && r->n != 1) ||
-        n_out > qn_buf_rows(&outputs, &e->opts)) {
-        return qn_fail(err, "a run of %d tokens with %d rows of logits (at most %d and %d; one in decode)",
-                       r->n, n_out, e->opts.n_ubatch, qn_buf_rows(&outputs, &e->opts));
-    }
-    if (r->pos != e->length) {
-        return qn_fail(err, "run at position %d, but %d positions are held", r->pos, e->length);
-    }
-    if (r->n > e->opts.n_ctx - r->pos) {
-        return qn_fail(err, "the context of %d tokens is full: %d held, %d more asked for", e->opts.n_ctx,
-                       r->pos, r->n);
-    }
-    for (int i = 0; i < r->n; i++) {
-        if (r->tokens[i] < 0 || r->tokens[i] >= e->plans->model->n_vocab) {
-            return qn_fail(err, "token id %d at position %d is outside the vocabulary of %d", r->tokens[i],
-                           r->pos + i, e->plans->model->n_vocab);
-        }
-    }
-    return 0;
-}
-
 static int take_logits(qn_cuda_exec *x, const qn_plan *plan, int n_out, float *out, qn_err *err)
 {
     size_t n = (size_t)x->base.plans->model->n_vocab;
@@ -198,7 +174,7 @@ static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
     int n_out = r->outputs == QN_OUT_ALL ? r->n : r->outputs == QN_OUT_LAST ? 1 : 0;
     bool decode = r->phase == QN_PHASE_DECODE;
     const qn_plan *plan = decode ? &e->plans->decode : &e->plans->prefill;
-    if (check_run(e, r, n_out, err)) {
+    if (qn_run_check(e, r, n_out, err)) {
         return -1;
     }
     x->cuda.api.CtxSetCurrent(x->ctx);
@@ -228,7 +204,7 @@ static int cuda_greedy(qn_exec *e, int32_t token, int n, int32_t *ids, int *n_do
     if (n < 1 || n > e->opts.n_ctx - e->length) {
         return qn_fail(err, "%d tokens asked for, %d positions left", n, e->opts.n_ctx - e->length);
     }
-    if (check_run(e, &r, 1, err)) {
+    if (qn_run_check(e, &r, 1, err)) {
         return -1;
     }
     x->cuda.api.CtxSetCurrent(x->ctx);
@@ -283,7 +259,7 @@ static int cuda_profile(qn_exec *e, const qn_run *r, float *ms, qn_err *err)
     const qn_plan *plan = r->phase == QN_PHASE_DECODE ? &e->plans->decode : &e->plans->prefill;
     qn_cu_event *events = qn_calloc((size_t)list->n + 1, sizeof *events);
     cu->CtxSetCurrent(x->ctx);
-    int rc = events ? check_run(e, r, 1, err) : qn_fail(err, "out of memory"), made = 0;
+    int rc = events ? qn_run_check(e, r, 1, err) : qn_fail(err, "out of memory"), made = 0;
     rc = rc ? rc : put_state(x, r, 1, err);
     for (; rc == 0 && made <= list->n; made++) {
         qn_cu_result s = cu->EventCreate(&events[made], QN_CU_EVENT_DEFAULT);
