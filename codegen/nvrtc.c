@@ -145,6 +145,7 @@ static void fill(qn_arch *out, int cc, bool specific, bool ptx_only)
 
 int qn_arch_for_device(qn_arch *out, const qn_nvrtc *nvrtc, int cc, qn_err *err)
 {
+    *out = (qn_arch){0}; // a refused card leaves no half-filled target behind
     if (cc < QN_VARIANT_SM75) {
         return qn_fail(err, "compute capability %d.%d: quern's kernels need 7.5 or newer", cc / 10, cc % 10);
     }

@@ -69,14 +69,17 @@ static void show_devices(const qn_cuda *cuda, const qn_nvrtc *nvrtc, findings *f
         }
         show(name, "%s, compute capability %d.%d, %d SMs, %.1f GiB", d.name, d.cc / 10, d.cc % 10,
              d.multiprocessors, (double)d.memory / (1 << 30));
+        if (!nvrtc) {
+            continue;
+        }
         qn_arch arch;
-        if (nvrtc && qn_arch_for_device(&arch, nvrtc, d.cc, &err) != 0) {
+        if (qn_arch_for_device(&arch, nvrtc, d.cc, &err) != 0) {
             finding(f, "%s: %s", name, err.text);
-        } else if (nvrtc) {
+        } else {
             show("", "kernels are compiled for %s%s, variant %s", arch.name, arch.ptx_only ? " (PTX)" : "",
                  qn_variant_name(arch.variant));
         }
-        if (nvrtc && arch.ptx_only) {
+        if (arch.ptx_only) {
             finding(f,
                     "%s is newer than NVRTC %d.%d: its kernels start as PTX, which the driver compiles at "
                     "every start "
