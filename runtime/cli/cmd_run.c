@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "cli/check.h"
@@ -13,14 +12,14 @@
 #include "cli/json.h"
 #include "cli/load.h"
 #include "cli/prompt.h"
+#include "cli/sampling.h"
 #include "cli/startup.h"
 #include "engine/memory.h"
 
 typedef struct run_args {
     qn_model_args model;
     qn_prompt_args prompt;
-    quern_sampler_params sampling;
-    const char *seed;
+    qn_sampling_args sampling;
     int n_predict;
     qn_strs stop;
     bool ignore_eos, stream, json, check;
@@ -33,24 +32,6 @@ typedef struct run_times {
     double load, prompt, decode;
     size_t n_prompt;
 } run_times;
-
-static const qn_opt sampling_opts[] = {
-    {"--temp", "T", "Temperature; 0: always the likeliest token. Default: 0.8.", QN_OPT_FLOAT,
-     offsetof(run_args, sampling.temperature), 0, INT_MAX},
-    {"--top-k", "N", "Keep the N likeliest tokens; 0: all. Default: 40.", QN_OPT_INT,
-     offsetof(run_args, sampling.top_k), 0, INT_MAX},
-    {"--top-p", "P", "Keep the likeliest tokens that make up P; 1: all. Default: 0.95.", QN_OPT_FLOAT,
-     offsetof(run_args, sampling.top_p), 0, 1},
-    {"--min-p", "P", "Keep tokens at least P times as likely as the likeliest; 0: all. Default: 0.05.",
-     QN_OPT_FLOAT, offsetof(run_args, sampling.min_p), 0, 1},
-    {"--repeat-penalty", "X", "Penalise tokens already seen; 1: off. Default: 1.", QN_OPT_FLOAT,
-     offsetof(run_args, sampling.repeat_penalty)},
-    {"--repeat-last-n", "N", "Tokens the penalty looks back; 0: off, -1: whole context. Default: 64.",
-     QN_OPT_INT, offsetof(run_args, sampling.repeat_last_n), -1, INT_MAX},
-    {"-s, --seed", "N", "Seed of the draws; -1: a random one, printed. Default: -1.", QN_OPT_STR,
-     offsetof(run_args, seed)},
-    {0},
-};
 
 static const qn_opt answer_opts[] = {
     {"-n, --predict, --n-predict", "N",
@@ -104,27 +85,6 @@ static bool on_text(void *user, const char *text, size_t len, int32_t token)
     return !interrupted;
 }
 
-/* -1: go on. A random seed has 32 bits, which are easier to retype. */
-static int resolve_seed(run_args *a)
-{
-    uint32_t random;
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(a->seed, &end, 10);
-    bool minus_one = strcmp(a->seed, "-1") == 0;
-    if (!minus_one && (*a->seed < '0' || *a->seed > '9' || *end != 0 || errno != 0)) {
-        return qn_cli_usage_error("run", "--seed: '%s' is neither a whole number of 64 bits nor -1", a->seed);
-    }
-    if (minus_one) {
-        if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
-            return qn_cli_error("no random seed: %s", strerror(errno));
-        }
-        v = random;
-    }
-    a->sampling.seed = v;
-    return -1;
-}
-
 static const char *stop_name(quern_stop s)
 {
     switch (s) {
@@ -147,10 +107,7 @@ static double rate(double n, double s)
 
 static void show_settings(const run_args *a, const quern_model *m)
 {
-    const quern_sampler_params *p = &a->sampling;
-    qn_cli_note("sampling: temp %g, top-k %d, top-p %g, min-p %g, repeat-penalty %g over %d",
-                (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p,
-                (double)p->repeat_penalty, p->repeat_last_n);
+    qn_sampling_show(&a->sampling.params);
     size_t n;
     const int32_t *end = qn_tokenizer_eog(m->tok, &n);
     fprintf(stderr, "quern: end tokens%s:", a->ignore_eos ? " (ignored)" : "");
@@ -198,7 +155,7 @@ static int print_json(const run_args *a, const qn_loaded *l, const int32_t *ids,
     bad |= qn_json_set(o, "ids", qn_json_i32s(r->tokens, r->n_generated));
     bad |= qn_json_set(o, "n_prompt", json_integer((json_int_t)t->n_prompt));
     bad |= qn_json_set(o, "n_generated", json_integer((json_int_t)r->n_generated));
-    snprintf(seed, sizeof seed, "%" PRIu64, a->sampling.seed);
+    snprintf(seed, sizeof seed, "%" PRIu64, a->sampling.params.seed);
     bad |= qn_json_set(o, "seed", qn_json_str(seed));
     bad |= qn_json_set(o, "load_seconds", qn_json_real(t->load));
     bad |= qn_json_set(o, "first_token_seconds", qn_json_real(t->first));
@@ -242,7 +199,7 @@ static int answer(run_args *a, qn_loaded *l, const int32_t *ids, run_times *t, c
         .user = &out,
     };
     double start = qn_seconds();
-    if (quern_sampler_new(&sampler, &a->sampling, &err) != 0 ||
+    if (quern_sampler_new(&sampler, &a->sampling.params, &err) != 0 ||
         quern_session_append(l->session, ids, t->n_prompt, false, &err) != 0) {
         quern_sampler_free(sampler);
         return qn_cli_error("%s", err.text);
@@ -326,8 +283,8 @@ static int run_loaded(run_args *a, qn_loaded *l, const char *text, size_t len, c
     } else if (a->check) {
         rc = check_steps(a, l->session, ids, t.n_prompt);
     } else {
-        if (a->sampling.temperature > 0) {
-            qn_cli_note("seed %" PRIu64, a->sampling.seed);
+        if (a->sampling.params.temperature > 0) {
+            qn_cli_note("seed %" PRIu64, a->sampling.params.seed);
         }
         rc = answer(a, l, ids, &t, stops);
     }
@@ -339,13 +296,12 @@ int qn_cmd_run(int argc, char **argv)
 {
     run_args a = {.model = qn_model_args_defaults,
                   .prompt = qn_prompt_args_defaults,
-                  .sampling = quern_sampler_defaults(),
-                  .seed = "-1",
+                  .sampling = qn_sampling_args_defaults(),
                   .n_predict = -1,
                   .stream = true,
                   .start = qn_seconds()};
     const qn_opt_group groups[] = {
-        qn_prompt_group(&a.prompt), {"Answer", answer_opts, &a}, {"Sampling", sampling_opts, &a},
+        qn_prompt_group(&a.prompt), {"Answer", answer_opts, &a}, qn_sampling_group(&a.sampling),
         qn_load_group(&a.model),    qn_backend_group(&a.model),  qn_common_group,
     };
     const qn_usage usage = {"run",
@@ -360,7 +316,7 @@ int qn_cmd_run(int argc, char **argv)
     qn_loaded l = {0};
     int rc = qn_opts_parse(&usage, argc, argv, positional);
     rc = rc >= 0 ? rc : qn_model_args_finish(&a.model, "run", positional[0]);
-    rc = rc >= 0 ? rc : resolve_seed(&a);
+    rc = rc >= 0 ? rc : qn_sampling_finish(&a.sampling, "run");
     rc = rc >= 0 ? rc : unescape_stops(&a, &stops);
     if (rc < 0) {
         rc = qn_prompt_read(&a.prompt, "run", &text, &len);
