@@ -15,9 +15,9 @@ template <int DT> QN_DEV float value_at(const u8 *w, i64 i)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *z, i64 z_stride, float *out,
-              i64 out_stride, const float *norm, const u8 *router, const u8 *coef)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *z, i64 z_stride, float *out,
+          i64 out_stride, const float *norm, const u8 *router, const u8 *coef)
 {
     ptx_grid_launch();
     ptx_grid_wait();

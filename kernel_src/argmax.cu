@@ -35,8 +35,8 @@ QN_DEV candidate block_best(candidate c, candidate *scratch)
     return c;
 }
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(qn_state *st, const float *logits, candidate *best, u32 *arrived, i32 *ring)
+QN_ENTRY(spec::threads)
+QN_KERNEL(qn_state *st, const float *logits, candidate *best, u32 *arrived, i32 *ring)
 {
     ptx_grid_launch();
     ptx_grid_wait();

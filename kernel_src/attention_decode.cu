@@ -153,9 +153,9 @@ QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * spec::warps)
-    QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
-              float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out)
+QN_ENTRY(32 * spec::warps)
+QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
+          float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out)
 {
     ptx_grid_launch();
     ptx_grid_wait();

@@ -173,9 +173,9 @@ QN_DEV void all_tiles(running &w, half_t *shared, const half_t *k_cache, const h
     }
 }
 
-extern "C" __global__ void __launch_bounds__(threads)
-    QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
-              float *out, i64 out_stride)
+QN_ENTRY(threads)
+QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
+          float *out, i64 out_stride)
 {
     ptx_grid_launch();
     ptx_grid_wait();

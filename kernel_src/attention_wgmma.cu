@@ -125,9 +125,9 @@ QN_DEV void wait_copies()
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(threads, 8 / spec::warps)
-    QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
-              float *out, i64 out_stride)
+QN_ENTRY(threads, 8 / spec::warps)
+QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
+          float *out, i64 out_stride)
 {
     ptx_grid_launch();
     ptx_grid_wait();

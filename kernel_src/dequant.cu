@@ -3,8 +3,8 @@
 // spec::dtype; the shape is an argument, so that one program serves every weight of a type.
 #include "planes.cuh"
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const u8 *w, u16 *out, i64 n_rows, i64 n_in)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const u8 *w, u16 *out, i64 n_rows, i64 n_in)
 {
     ptx_grid_launch();
     ptx_grid_wait();

@@ -2,9 +2,9 @@
 // grid: (rows); block: spec::threads; shared: none.
 #include "planes.cuh"
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const i32 *tokens, float *out, i64 out_stride, const u8 *table,
-              const u8 *positions)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, const i32 *tokens, float *out, i64 out_stride, const u8 *table,
+          const u8 *positions)
 {
     ptx_grid_launch();
     ptx_grid_wait();

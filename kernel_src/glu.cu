@@ -3,9 +3,9 @@
 // glu_act.cu follows. grid: (ceil(n_ff / warps), rows); block: 32 * spec::warps; shared: none.
 #include "gemv.cuh"
 
-extern "C" __global__ void __launch_bounds__(32 * spec::warps)
-    QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, float *out, i64 out_stride, const u8 *wg,
-              const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su)
+QN_ENTRY(32 * spec::warps)
+QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, float *out, i64 out_stride, const u8 *wg,
+          const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su)
 {
     ptx_grid_launch();
     ptx_grid_wait();

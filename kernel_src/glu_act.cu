@@ -3,9 +3,9 @@
 // grid: (rows); block: spec::threads; shared: threads / 32 floats.
 #include "reduce.cuh"
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, float *out, i64 out_stride,
-              const float *bg, const float *sg, const float *bu, const float *su)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, float *out, i64 out_stride,
+          const float *bg, const float *sg, const float *bu, const float *su)
 {
     ptx_grid_launch();
     ptx_grid_wait();

@@ -21,10 +21,10 @@ template <int DT, int WHICH> struct glu_weights {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(32 * spec::warps)
-    QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_stride, u8 *q8_out,
-              const u8 *wg, const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su,
-              const float *squares)
+QN_ENTRY(32 * spec::warps)
+QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_stride, u8 *q8_out, const u8 *wg,
+          const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su,
+          const float *squares)
 {
     ptx_grid_launch();
     const int row = blockIdx.y, first = blockIdx.x * (int)chunk, last = min(spec::n_ff, first + (int)chunk);

@@ -2,9 +2,9 @@
 // grid: (rows, n_head); block: spec::threads; shared: none.
 #include "types.cuh"
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *kv, i64 kv_stride, const float *rope, i64 rope_stride,
-              float *k, i64 k_stride, float *v, i64 v_stride)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, const float *kv, i64 kv_stride, const float *rope, i64 rope_stride, float *k,
+          i64 k_stride, float *v, i64 v_stride)
 {
     ptx_grid_launch();
     ptx_grid_wait();

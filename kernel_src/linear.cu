@@ -14,11 +14,10 @@ template <int SEG> QN_DEV float segment_row(const linear_segment *s, int local, 
     return gemv_row<dt>(s[SEG].w, spec::seg_out[SEG], local, x, spec::n_in);
 }
 
-extern "C" __global__ void __launch_bounds__(32 * spec::warps)
-    QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i64 base_stride,
-              float *out, i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1,
-              const float *b1, const float *s1, const u8 *w2, const float *b2, const float *s2,
-              const float *div)
+QN_ENTRY(32 * spec::warps)
+QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i64 base_stride, float *out,
+          i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
+          const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div)
 {
     ptx_grid_launch();
     ptx_grid_wait();

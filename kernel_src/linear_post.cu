@@ -2,10 +2,10 @@
 // grid: (ceil(n_out / threads), rows); block: spec::threads; shared: none.
 #include "epilogue.cuh"
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, const float *base, i64 base_stride,
-              float *out, i64 out_stride, const float *b0, const float *s0, const float *b1, const float *s1,
-              const float *b2, const float *s2, const float *div)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, const float *base, i64 base_stride,
+          float *out, i64 out_stride, const float *b0, const float *s0, const float *b1, const float *s1,
+          const float *b2, const float *s2, const float *div)
 {
     ptx_grid_launch();
     ptx_grid_wait();

@@ -54,11 +54,11 @@ constexpr int cut1 = same01 ? (same12 ? seg_last : seg_end[1]) : seg_end[0]; // 
 constexpr int cut2 = same01 ? seg_last : (same12 ? seg_last : seg_end[1]);
 constexpr int seg2nd = same01 ? 2 : 1; // a segment of the second stretch, if there is one
 
-extern "C" __global__ void __launch_bounds__(32 * spec::warps)
-    QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
-              i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
-              const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,
-              const float *squares, const float *norm_w, u8 *q8_next, float *squares_next)
+QN_ENTRY(32 * spec::warps)
+QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
+          i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
+          const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,
+          const float *squares, const float *norm_w, u8 *q8_next, float *squares_next)
 {
     ptx_grid_launch();
     const int row = blockIdx.y, first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);

@@ -3,9 +3,9 @@
 // floats.
 #include "quantise.cuh"
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i64 base_stride,
-              float *out, i64 out_stride, const float *w, const float *b, u8 *q8_out)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i64 base_stride, float *out,
+          i64 out_stride, const float *w, const float *b, u8 *q8_out)
 {
     ptx_grid_launch();
     ptx_grid_wait();

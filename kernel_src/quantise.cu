@@ -2,8 +2,8 @@
 // grid: (ceil(n / 32 / warps), rows); block: 32 * spec::warps; shared: none. spec::n, spec::outputs.
 #include "quantise.cuh"
 
-extern "C" __global__ void __launch_bounds__(32 * spec::warps)
-    QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u8 *q8)
+QN_ENTRY(32 * spec::warps)
+QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u8 *q8)
 {
     ptx_grid_launch();
     ptx_grid_wait();

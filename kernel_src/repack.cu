@@ -94,8 +94,8 @@ QN_DEV void put_scales(const u8 *b, u8 *s, u8 *d)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const u8 *w, u8 *out, i64 n_rows, i64 n_in)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const u8 *w, u8 *out, i64 n_rows, i64 n_in)
 {
     ptx_grid_launch();
     ptx_grid_wait();

@@ -12,9 +12,9 @@ QN_DEV float length_of(const float *x, float *scratch)
     return sqrtf(block_sum<spec::threads>(square, scratch));
 }
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *in0, i64 in0_stride, const float *ref, i64 ref_stride,
-              float *out, i64 out_stride)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, const float *in0, i64 in0_stride, const float *ref, i64 ref_stride, float *out,
+          i64 out_stride)
 {
     ptx_grid_launch();
     ptx_grid_wait();

@@ -68,9 +68,9 @@ QN_DEV void rotate(float *x, int n_head, int pos, const float *freq)
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float *v, half_t *k_cache,
-              half_t *v_cache, const float *q_norm, const float *k_norm, const float *freq)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float *v, half_t *k_cache,
+          half_t *v_cache, const float *q_norm, const float *k_norm, const float *freq)
 {
     ptx_grid_launch();
     ptx_grid_wait();

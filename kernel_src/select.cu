@@ -2,8 +2,8 @@
 // grid: (rows); block: spec::threads; shared: none.
 #include "types.cuh"
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *in, i64 in_stride, float *out, i64 out_stride)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, const float *in, i64 in_stride, float *out, i64 out_stride)
 {
     ptx_grid_launch();
     ptx_grid_wait();

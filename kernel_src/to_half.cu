@@ -4,8 +4,8 @@
 // spec::bf16.
 #include "reduce.cuh"
 
-extern "C" __global__ void __launch_bounds__(spec::threads)
-    QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u16 *out, float *row_scale)
+QN_ENTRY(spec::threads)
+QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u16 *out, float *row_scale)
 {
     ptx_grid_launch();
     ptx_grid_wait();

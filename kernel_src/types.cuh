@@ -1,5 +1,5 @@
 // types.cuh: integers, limits, half and bf16, enumerators of the specialisation fields, device state.
-// defines: i8..u64, half_t, bf16_t, half2float, float2half, QN_INF, qn_state, qn_shared
+// defines: i8..u64, half_t, bf16_t, half2float, float2half, QN_INF, qn_state, qn_shared, QN_ENTRY
 #pragma once
 
 typedef signed char i8;
@@ -15,6 +15,12 @@ typedef u16 half_t; // binary16 bits
 typedef u16 bf16_t; // bfloat16 bits
 
 #define QN_DEV static __device__ __forceinline__
+
+// Head of a kernel: QN_ENTRY(threads a block) QN_KERNEL(parameters). The persistent kernel (persistent.cuh)
+// makes functions of them.
+#ifndef QN_ENTRY
+#define QN_ENTRY(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
+#endif
 
 // What advances on the device. pos: position of row 0 of the current run; n_rows: its tokens; n_out,
 // first_out: rows whose logits are asked for. token: the decode step's input id.
