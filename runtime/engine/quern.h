@@ -58,6 +58,86 @@ QUERN_API int quern_detokenize(const quern_model *m, const int32_t *ids, size_t 
                                size_t *len, quern_error *err);
 QUERN_API bool quern_is_end_token(const quern_model *m, int32_t id);
 
+/* Chat templates: a conversation to the text that the model was trained on, and to its ids. A template is
+ * read-only once made and may serve many threads; it must be freed before its model. docs/chat-templates.md.
+ */
+typedef struct quern_template quern_template;
+
+/* The template called `name`: one of the file's named variants (tokenizer.chat_template.NAME), else a
+ * built-in. NULL: the file's own (tokenizer.chat_template); a file without one is an error that lists the
+ * built-ins: none is ever chosen silently. m gives the texts of bos_token, eos_token and the like; it may be
+ * NULL for a built-in (they are undefined then). A template that does not parse, or uses what is not
+ * supported, is an error with its line. */
+QUERN_API int quern_template_open(quern_template **out, const quern_model *m, const char *name,
+                                  quern_error *err);
+/* The same from Jinja text; `label` is how errors call it (a file's name). */
+QUERN_API int quern_template_parse(quern_template **out, const quern_model *m, const char *source, size_t len,
+                                   const char *label, quern_error *err);
+QUERN_API void quern_template_free(quern_template *t);
+/* Where it is from, for messages: "the model's own", "the model's 'tool_use'", "built-in 'chatml'", a label.
+ */
+QUERN_API const char *quern_template_label(const quern_template *t);
+QUERN_API const char *quern_template_source(const quern_template *t, size_t *len);
+/* Whether the template reads a variable of this name anywhere: "enable_thinking", "tools". One that does not
+ * has no such switch. */
+QUERN_API bool quern_template_reads(const quern_template *t, const char *variable);
+/* Names of the built-ins, in order, NULL behind the last; never freed. */
+QUERN_API const char *const *quern_template_builtins(void);
+
+/* Everything here is borrowed for the call. Text is bytes, UTF-8 by rights; malformed bytes pass through. */
+typedef struct quern_message {
+    const char *role;    /* "system", "user", "assistant", "tool", ... */
+    const char *content; /* NULL: `fields` has it, or the message has none */
+    size_t content_len;
+    const char *fields; /* further members, a JSON object: {"reasoning_content": "...", "tool_calls": [...]};
+                         * may be NULL */
+    /* The tokens that content was generated as (without end token); may be NULL. Where the rendering has the
+     * content whole, its ids are taken instead of tokenising the text again, so that the ids of a longer
+     * conversation begin with those that the session holds. Ids whose text is not the content, and content
+     * that the template changes or leaves out, are not an error: the text is tokenised. */
+    const int32_t *ids;
+    size_t n_ids;
+} quern_message;
+
+typedef struct quern_conversation {
+    const quern_message *messages;
+    size_t n_messages;
+    const char *messages_json; /* a JSON list instead of `messages`; NULL: they count */
+    const char *tools_json;    /* a JSON list; NULL: undefined in the template */
+    const char *vars_json; /* a JSON object of further variables: {"enable_thinking": false}; may be NULL */
+    bool add_generation_prompt;
+    int64_t now; /* seconds since 1970 for strftime_now; 0: the clock's. Local time */
+} quern_conversation;
+
+/* A stretch of the text: the template's own words, or text that came from messages or tools (of whatever
+ * part of them; a role that is a plain word counts as the template's). */
+typedef struct quern_span {
+    size_t len;
+    bool message;
+    const int32_t *ids; /* of the quern_message, borrowed from it; NULL: to be tokenised */
+    size_t n_ids;
+} quern_span;
+
+typedef struct quern_rendering {
+    char *text; /* malloc'ed, NUL behind */
+    size_t len;
+    quern_span *spans; /* malloc'ed; their lengths add up to len */
+    size_t n_spans;
+} quern_rendering;
+
+/* What the template itself refuses (raise_exception) is an error with the template's text. Untrusted
+ * templates are held to limits of steps, depth, memory and output; a limit met is an error that names it.
+ * On failure *out is zeroed. */
+QUERN_API int quern_template_render(const quern_template *t, const quern_conversation *c,
+                                    quern_rendering *out, quern_error *err);
+QUERN_API void quern_rendering_free(quern_rendering *r);
+
+/* Ids of a rendering, malloc'ed. Control tokens are recognised in the template's words only: spelt out in a
+ * message they stay text. The begin-of-text token is put in front where the model wants it and the template
+ * has not written it; nothing is put behind. While message ids are borrowed, the messages must live. */
+QUERN_API int quern_rendering_tokens(const quern_model *m, const quern_rendering *r, int32_t **ids, size_t *n,
+                                     quern_error *err);
+
 typedef enum quern_backend { QUERN_BACKEND_AUTO, QUERN_BACKEND_CPU, QUERN_BACKEND_CUDA } quern_backend;
 
 typedef struct quern_session_params {
