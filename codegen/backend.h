@@ -35,7 +35,11 @@ typedef struct qn_run {
     float *logits;  /* [outputs][n_vocab] host memory; NULL with QN_OUT_NONE */
     int stop_after; /* index of the last step to run; -1: all */
     int first_step; /* index of the first one; the buffers hold what those before it made */
-    bool hold;      /* the executor's length stays as it is, so that more steps of these tokens can follow */
+    /* Asked before every step by a backend that can; false: the run fails, the executor's length stays. May
+     * be NULL. */
+    bool (*go_on)(void *user);
+    void *go_on_user;
+    bool hold; /* the executor's length stays as it is, so that more steps of these tokens can follow */
 } qn_run;
 
 /* What an executor has done so far; zero where it has no such thing. */

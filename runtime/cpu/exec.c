@@ -151,6 +151,11 @@ static int cpu_run(qn_exec *e, const qn_run *r, qn_err *err)
     fill_ropes(c);
     for (int i = r->first_step; i < plan->n_step; i++) {
         const qn_step *s = &plan->steps[i];
+        if (r->go_on && !r->go_on(r->go_on_user)) {
+            int end = r->pos + r->n;
+            e->high = e->high > end ? e->high : end; /* some rows of the caches are written */
+            return qn_fail(err, "stopped before step %s", s->name);
+        }
         bool wanted = s->rows == QN_ROWS_TOKENS || c->n_out > 0;
         bool head = s->out[0].buf == plan->logits_buf && c->n_out == 0;
         if (wanted && !head && qn_cpu_ops[s->op->id](c, s, err)) {

@@ -36,6 +36,9 @@ struct quern_session {
     int n_logits;
     size_t logits_cap; /* floats */
     int n_last;        /* tokens of the last append */
+    quern_progress_fn progress;
+    void *progress_user;
+    bool stopped; /* the last call that processed tokens ended because `progress` said so */
 };
 
 /* Calls the model's log function, if it has one. level: quern_log_fn. */

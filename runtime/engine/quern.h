@@ -176,6 +176,20 @@ QUERN_API const float *quern_session_logits(const quern_session *s, int i);
 /* Keeps the first n tokens and forgets the rest; no logits are kept unless n is the length already. Tokens
  * are processed again where a windowed layer has lost what position n needs. */
 QUERN_API int quern_session_truncate(quern_session *s, int n, quern_error *err);
+/* The ids it holds, [quern_session_length]; valid until the session is used again. */
+QUERN_API const int32_t *quern_session_tokens(const quern_session *s);
+/* Makes the session hold exactly these n tokens (at least one), the last one's logits kept. Of their
+ * beginning, what it holds already is not processed again (unless a windowed layer has lost what is needed);
+ * *n_processed (may be NULL): how many were. More than the context holds is an error and changes nothing;
+ * after another error the session holds what was done by then, a beginning of `tokens`. */
+QUERN_API int quern_session_update(quern_session *s, const int32_t *tokens, size_t n, size_t *n_processed,
+                                   quern_error *err);
+
+/* Called while more than one token is processed, before every chunk and, on the CPU, every step: `done` of
+ * `total` tokens of this call are complete. Return false to stop: the call fails, and the session keeps the
+ * chunks that were complete. Must not use the session. NULL: none. */
+typedef bool (*quern_progress_fn)(void *user, int done, int total);
+QUERN_API void quern_session_on_progress(quern_session *s, quern_progress_fn fn, void *user);
 
 typedef struct quern_sampler_params {
     float temperature;    /* 0: greedy, lowest id on ties */

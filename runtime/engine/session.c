@@ -167,15 +167,34 @@ static int check_tokens(const quern_session *s, const int32_t *tokens, size_t n,
     return 0;
 }
 
+typedef struct progress {
+    quern_session *s;
+    int done, total;
+} progress;
+
+static bool go_on(void *user)
+{
+    const progress *p = user;
+    p->s->stopped = p->s->stopped || !p->s->progress(p->s->progress_user, p->done, p->total);
+    return !p->s->stopped;
+}
+
 /* Runs tokens in chunks. outputs: of every token, of the last one, or none (logits then NULL). */
 static int run_chunks(quern_session *s, const int32_t *tokens, int n, qn_outputs outputs, float *logits,
                       qn_err *err)
 {
     const qn_exec_opts *o = &s->exec->opts;
     int n_ubatch = outputs == QN_OUT_ALL && o->n_outputs < o->n_ubatch ? o->n_outputs : o->n_ubatch;
+    bool asks = s->progress != NULL && n > 1;
+    progress at = {s, 0, n};
+    s->stopped = false;
     for (int done = 0; done < n;) {
         int chunk = n - done < n_ubatch ? n - done : n_ubatch;
         bool last = done + chunk == n;
+        at.done = done;
+        if (asks && !go_on(&at)) {
+            return qn_fail(err, "stopped after %d of %d tokens", done, n);
+        }
         qn_run r = {
             .tokens = tokens + done,
             .n = chunk,
@@ -183,12 +202,14 @@ static int run_chunks(quern_session *s, const int32_t *tokens, int n, qn_outputs
             .phase = n == 1 ? QN_PHASE_DECODE : QN_PHASE_PREFILL,
             .outputs = outputs == QN_OUT_LAST && !last ? QN_OUT_NONE : outputs,
             .stop_after = -1,
+            .go_on = asks ? go_on : NULL,
+            .go_on_user = &at,
         };
         if (r.outputs != QN_OUT_NONE) {
             r.logits = logits + (outputs == QN_OUT_ALL ? (size_t)done * (size_t)s->m->model->n_vocab : 0);
         }
         if (s->exec->run(s->exec, &r, err) != 0) {
-            return -1;
+            return s->stopped ? qn_fail(err, "stopped after %d of %d tokens", done, n) : -1;
         }
         done += chunk;
     }
@@ -214,7 +235,9 @@ int quern_session_append(quern_session *s, const int32_t *tokens, size_t n, bool
     if (run_chunks(s, s->tokens + start, (int)n, all_logits ? QN_OUT_ALL : QN_OUT_LAST, s->logits, err) !=
         0) {
         qn_err ignored; /* where the ring has moved on, the chunks that succeeded stay */
-        s->exec->truncate(s->exec, start, &ignored);
+        if (!s->stopped) {
+            s->exec->truncate(s->exec, start, &ignored);
+        }
         return -1;
     }
     s->n_last = (int)n;
@@ -251,4 +274,52 @@ int quern_session_truncate(quern_session *s, int n, quern_error *error)
         return -1;
     }
     return run_chunks(s, s->tokens, n, QN_OUT_NONE, NULL, err);
+}
+
+const int32_t *quern_session_tokens(const quern_session *s)
+{
+    return s->tokens;
+}
+
+int quern_session_update(quern_session *s, const int32_t *tokens, size_t n, size_t *n_processed,
+                         quern_error *error)
+{
+    qn_err *err = qn_engine_err(error);
+    size_t n_ctx = (size_t)s->exec->opts.n_ctx, same = 0;
+    size_t most = n < (size_t)s->exec->length ? n : (size_t)s->exec->length;
+    if (n_processed != NULL) {
+        *n_processed = 0;
+    }
+    if (n == 0) {
+        return qn_fail(err, "no tokens for a session to hold");
+    }
+    if (n > n_ctx) {
+        return qn_fail(err, "%zu tokens do not fit: the context holds %zu", n, n_ctx);
+    }
+    while (same < most && tokens[same] == s->tokens[same]) {
+        same++;
+    }
+    if (same == n && (size_t)s->exec->length == n && quern_session_logits(s, -1) != NULL) {
+        return 0;
+    }
+    same -= same == n; /* the last one is to leave its logits */
+    s->n_logits = 0;
+    qn_err lost;
+    if (s->exec->truncate(s->exec, (int)same, &lost) != 0) {
+        same = 0; /* what a windowed layer has lost comes back by processing everything */
+        if (s->exec->truncate(s->exec, 0, err) != 0) {
+            return -1;
+        }
+    }
+    int rc = quern_session_append(s, tokens + same, n - same, false, error);
+    if (n_processed != NULL) {
+        *n_processed = (size_t)s->exec->length - same;
+    }
+    return rc;
+}
+
+void quern_session_on_progress(quern_session *s, quern_progress_fn fn, void *user)
+{
+    s->progress = fn;
+    s->progress_user = user;
 }
