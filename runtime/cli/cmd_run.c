@@ -67,11 +67,12 @@ static void on_interrupt(int sig)
 typedef struct sink {
     bool stream;
     run_times *t;
+    int write_error; /* errno of the write that failed */
 } sink;
 
 static bool on_text(void *user, const char *text, size_t len, int32_t token)
 {
-    const sink *k = user;
+    sink *k = user;
     (void)token;
     if (k->t->first == 0) {
         k->t->first = qn_seconds() - k->t->start;
@@ -79,6 +80,7 @@ static bool on_text(void *user, const char *text, size_t len, int32_t token)
     if (k->stream && len > 0) {
         fwrite(text, 1, len, stdout);
         if (fflush(stdout) != 0) {
+            k->write_error = errno;
             return false;
         }
     }
@@ -189,7 +191,7 @@ static int answer(run_args *a, qn_loaded *l, const int32_t *ids, run_times *t, c
     quern_error err;
     quern_sampler *sampler = NULL;
     quern_generate_result r = {0};
-    sink out = {a->stream && !a->json, t};
+    sink out = {a->stream && !a->json, t, 0};
     quern_generate_params p = {
         .n_predict = a->n_predict,
         .stop = stops,
@@ -223,8 +225,10 @@ static int answer(run_args *a, qn_loaded *l, const int32_t *ids, run_times *t, c
         if (isatty(STDOUT_FILENO) && r.text_len > 0 && r.text[r.text_len - 1] != '\n') {
             putchar('\n');
         }
-        rc = fflush(stdout) == 0 && !ferror(stdout) ? QN_EXIT_OK
-                                                    : qn_cli_error("cannot write the answer to stdout");
+        bool flushed = fflush(stdout) == 0;
+        rc = flushed && !ferror(stdout) ? QN_EXIT_OK
+                                        : qn_cli_error("cannot write the answer to stdout: %s",
+                                                       strerror(out.write_error ? out.write_error : errno));
     }
     report(l, &r, t);
     quern_generate_result_free(&r);

@@ -1,5 +1,8 @@
 /* main.c: the table of commands and what happens before one of them is chosen. */
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "model/yaml.h"
@@ -65,16 +68,29 @@ static void help(FILE *f)
           f);
 }
 
-static int run(const qn_command *c, int argc, char **argv)
+/* What was printed must have arrived: a full disk is a failure, also of `--help`. */
+static int finish(int rc)
 {
-    int rc = c->run(argc, argv);
-    if (fflush(stdout) != 0 && rc == QN_EXIT_OK) {
-        rc = qn_cli_error("cannot write to stdout");
+    errno = 0; /* a write that failed earlier has left its mark on the stream, not its reason */
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == QN_EXIT_OK) {
+        rc = qn_cli_error("cannot write to stdout%s%s", errno != 0 ? ": " : "",
+                          errno != 0 ? strerror(errno) : "");
     }
     return rc;
 }
 
-int main(int argc, char **argv)
+/* A standard stream that the caller closed must not become the number of a file opened here: messages would
+ * be written into it. Its place is taken in the direction that nothing uses, so that a write still fails. */
+static void keep_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+            (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY); /* the lowest free number */
+        }
+    }
+}
+
+static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
         help(stderr);
@@ -96,7 +112,13 @@ int main(int argc, char **argv)
     }
     if (is_help) {
         char *args[] = {argv[2], "--help", NULL};
-        return run(c, 2, args);
+        return c->run(2, args);
     }
-    return run(c, argc - 1, argv + 1);
+    return c->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    keep_standard_streams();
+    return finish(dispatch(argc, argv));
 }

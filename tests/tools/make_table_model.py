@@ -64,7 +64,7 @@ for t in "F0123":
     CHAINS[t] = {"0": 20, "1": 19.3125, "2": 18.625, "3": 18.625}
 
 
-def main():
+def parser():
     ap = argparse.ArgumentParser()
     ap.add_argument("out")
     ap.add_argument("--context", type=int, default=64)
@@ -75,7 +75,11 @@ def main():
     ap.add_argument("--nan", action="store_true", help="one NaN in the table")
     ap.add_argument("--arch", default="llama")
     ap.add_argument("--tokenizer", default="llama", help="tokenizer.ggml.model")
-    write(ap.parse_args())
+    return ap
+
+
+def main():
+    write(parser().parse_args())
 
 
 def text(s):
@@ -152,9 +156,11 @@ def tensors(a):
             (b + "ffn_down.weight",) + zeros(32, N_EMBD)]
 
 
-def write(a):
-    kv, ts = metadata(a), [] if a.vocab_only else tensors(a)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(ts), len(kv))
+def pack(kv, ts, align=32, version=3, order="<", n_kv=None, n_tensors=None):
+    """The bytes of a GGUF. kv: (key, type, value); ts: (name, shape, bytes) or (name, shape, bytes, tensor type). The counts
+    are what the header says where it is to lie."""
+    head = b"GGUF" + struct.pack(order + "IQQ", version, len(ts) if n_tensors is None else n_tensors,
+                                 len(kv) if n_kv is None else n_kv)
     for key, kind, v in kv:
         head += text(key)
         if isinstance(kind, tuple):
@@ -162,13 +168,17 @@ def write(a):
         else:
             head += struct.pack("<I", kind) + value(kind, v)
     offset, body = 0, b""
-    for name, ne, data in ts:
+    for name, ne, data, *kind in ts:
         head += text(name) + struct.pack("<I", len(ne)) + b"".join(struct.pack("<Q", x) for x in ne)
-        head += struct.pack("<IQ", 0, offset)
-        body += data + b"\0" * (-len(data) % 32)
+        head += struct.pack("<IQ", kind[0] if kind else 0, offset)
+        body += data + b"\0" * (-len(data) % align)
         offset = len(body)
+    return head + b"\0" * (-len(head) % align) + body
+
+
+def write(a):
     with open(a.out, "wb") as f:
-        f.write(head + b"\0" * (-len(head) % 32) + body)
+        f.write(pack(metadata(a), [] if a.vocab_only else tensors(a)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,12 @@
+# bug-Bnn: one test a row of docs/bug-cases.md, which says what else covers it.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(bug_tools ${CMAKE_CURRENT_SOURCE_DIR}/tools)
+function(bug_cases script)
+  foreach(id ${ARGN})
+    string(TOLOWER ${id} lower)
+    add_test(NAME bug-${id} COMMAND Python3::Interpreter ${bug_tools}/${script} $<TARGET_FILE:quern> -k test_${lower}_)
+    set_tests_properties(bug-${id} PROPERTIES LABELS "cli;bugs" TIMEOUT 300)
+  endforeach()
+endfunction()
+bug_cases(bugs_gguf.py B01 B02 B03 B04 B05 B06 B07 B08)
+bug_cases(bugs_text.py B09 B10 B11 B12 B13 B14)
