@@ -1,5 +1,35 @@
 #include "codegen/backend.h"
 
+int qn_n_seq(const qn_exec_opts *opts)
+{
+    return opts->n_seq > 0 ? opts->n_seq : 1;
+}
+
+int qn_exec_length(const qn_exec *e, int seq)
+{
+    return seq == e->seq ? e->length : e->lengths[seq];
+}
+
+void qn_exec_set_length(qn_exec *e, int seq, int length, int high)
+{
+    int *l = seq == e->seq ? &e->length : &e->lengths[seq], *h = seq == e->seq ? &e->high : &e->highs[seq];
+    *l = length;
+    *h = high > *h ? high : *h;
+}
+
+int qn_exec_select(qn_exec *e, int seq, qn_err *err)
+{
+    if (seq < 0 || seq >= qn_n_seq(&e->opts)) {
+        return qn_fail(err, "no sequence %d: there are %d, counted from 0", seq, qn_n_seq(&e->opts));
+    }
+    e->lengths[e->seq] = e->length;
+    e->highs[e->seq] = e->high;
+    e->seq = seq;
+    e->length = e->lengths[seq];
+    e->high = e->highs[seq];
+    return 0;
+}
+
 int qn_kv_rows(const qn_kv_cache *kv, const qn_exec_opts *opts)
 {
     int64_t ring = (int64_t)kv->window + opts->n_ubatch;
@@ -43,11 +73,40 @@ int qn_exec_check_kv(const qn_exec *e, int kv, int pos, int n, qn_err *err)
 
 void qn_exec_advance(qn_exec *e, const qn_run *r)
 {
+    for (int i = 0; r->seqs && i < r->n; i++) {
+        int next = qn_exec_length(e, r->seqs[i]) + 1;
+        qn_exec_set_length(e, r->seqs[i], r->hold ? next - 1 : next, next);
+    }
+    if (r->seqs) {
+        return;
+    }
     int end = e->length + r->n;
     e->high = e->high > end ? e->high : end;
     if (!r->hold) {
         e->length = end;
     }
+}
+
+/* One token each of several sequences. */
+static int check_seqs(const qn_exec *e, const qn_run *r, qn_err *err)
+{
+    bool seen[QN_MAX_SEQ] = {false};
+    if (r->phase == QN_PHASE_DECODE || r->n > QN_MAX_SEQ) {
+        return qn_fail(err, "a run of %d sequences (at most %d, in prefill's phase)", r->n, QN_MAX_SEQ);
+    }
+    for (int i = 0; i < r->n; i++) {
+        int seq = r->seqs[i];
+        bool there = seq >= 0 && seq < qn_n_seq(&e->opts);
+        if (!there || seen[seq]) {
+            return qn_fail(err, "sequence %d %s (there are %d)", seq,
+                           there ? "is named twice" : "does not exist", qn_n_seq(&e->opts));
+        }
+        seen[seq] = true;
+        if (qn_exec_length(e, seq) >= e->opts.n_ctx) {
+            return qn_fail(err, "the context of sequence %d is full: %d tokens", seq, e->opts.n_ctx);
+        }
+    }
+    return 0;
 }
 
 int qn_run_check(const qn_exec *e, const qn_run *r, int n_out, qn_err *err)
@@ -58,10 +117,13 @@ int qn_run_check(const qn_exec *e, const qn_run *r, int n_out, qn_err *err)
         return qn_fail(err, "a run of %d tokens with %d rows of logits (at most %d and %d; one in decode)",
                        r->n, n_out, e->opts.n_ubatch, qn_buf_rows(&outputs, &e->opts));
     }
-    if (r->pos != e->length) {
+    if (r->seqs && check_seqs(e, r, err)) {
+        return -1;
+    }
+    if (!r->seqs && r->pos != e->length) {
         return qn_fail(err, "run at position %d, but %d positions are held", r->pos, e->length);
     }
-    if (r->n > e->opts.n_ctx - r->pos) {
+    if (!r->seqs && r->n > e->opts.n_ctx - r->pos) {
         return qn_fail(err, "the context of %d tokens is full: %d held, %d more asked for", e->opts.n_ctx,
                        r->pos, r->n);
     }

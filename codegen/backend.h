@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "codegen/plan.h"
 
+enum { QN_MAX_SEQ = 8 }; /* sequences of an executor, each with KV caches of its own */
+
 typedef enum qn_outputs { QN_OUT_NONE, QN_OUT_LAST, QN_OUT_ALL } qn_outputs;
 
 typedef struct qn_exec_opts {
@@ -13,6 +15,7 @@ typedef struct qn_exec_opts {
     int n_threads; /* CPU; 0: all CPUs of this process */
     bool exact;    /* CPU: f32 throughout */
     int n_outputs; /* most rows of logits of one run call; 0: n_ubatch */
+    int n_seq;     /* sequences, at most QN_MAX_SEQ; 0: 1 */
     bool cuda;     /* which executor these are for; the rest is CUDA's */
     int device;
     const char *cache;      /* --cache DIR, "none" or NULL (codegen/cache.h: qn_cache_place) */
@@ -39,8 +42,33 @@ typedef struct qn_run {
      * be NULL. */
     bool (*go_on)(void *user);
     void *go_on_user;
-    bool hold; /* the executor's length stays as it is, so that more steps of these tokens can follow */
+    bool hold;       /* the executor's length stays as it is, so that more steps of these tokens can follow */
+    const int *seqs; /* NULL: the tokens follow each other in the selected sequence. Otherwise token i is the
+                      * next one of sequence seqs[i], n different ones, each at its own length (pos is
+                      * unused), in prefill's phase */
 } qn_run;
+
+/* How a device chooses tokens by itself: fields as in quern_sampler_params. */
+typedef struct qn_choice {
+    float temperature, top_p, min_p, repeat_penalty;
+    int top_k, repeat_last_n;
+    uint64_t seed;
+} qn_choice;
+
+/* A sequence of a device loop. */
+typedef struct qn_loop_row {
+    int seq;
+    int32_t token; /* the first to be fed, at the sequence's length */
+    int n;         /* most choices */
+    qn_choice how;
+    const int32_t *history; /* ids of positions 0 .. length - 1 */
+    const int32_t *banned;  /* [n_banned] ids that are never chosen */
+    size_t n_banned;
+    /* Gets every choice in order; true: this was the last. May be NULL. */
+    bool (*take)(void *user, int32_t id);
+    void *user;
+    int n_done; /* out: choices taken */
+} qn_loop_row;
 
 /* What an executor has done so far; zero where it has no such thing. */
 typedef struct qn_exec_stats {
@@ -64,14 +92,17 @@ struct qn_exec {
     const char *name; /* "cpu", "cuda" */
     const qn_plans *plans;
     qn_exec_opts opts;
+    int seq;    /* the selected sequence: length, high, truncate, kv_rows and runs without seqs are of it */
     int length; /* positions held: the next token's position */
     int high;   /* positions written since nothing was held: rings have forgotten what lies far below */
+    int lengths[QN_MAX_SEQ], highs[QN_MAX_SEQ]; /* of the sequences that are not selected */
     qn_exec_stats stats;
-    /* Greedy decoding on the device: feeds `token` at position length, then each choice, n times; ids[i] is
-     * the i-th choice. stop(user, id) may end it early (called in order; what was computed beyond is
-     * dropped). *n_done: choices made. NULL where the backend has no loop of its own. */
-    int (*greedy)(qn_exec *e, int32_t token, int n, int32_t *ids, int *n_done,
-                  bool (*stop)(void *user, int32_t id), void *user, qn_err *err);
+    /* Decoding on the device, in n_row different sequences at once: feeds each row's token, then each choice.
+     * Returns when a row has ended (its n or its take), after the choices that others had made by then; what
+     * was computed beyond is dropped. Choices equal quern_sample's for equal logits. Afterwards a sequence
+     * holds its token and the choices but for the last. Returns 1, with nothing done, where it does not serve
+     * such rows. NULL where the backend has no loop of its own. */
+    int (*loop)(qn_exec *e, qn_loop_row *rows, int n_row, qn_err *err);
     /* Runs one chunk and advances length by n. NaN or Inf in the logits is an error. */
     int (*run)(qn_exec *e, const qn_run *r, qn_err *err);
     /* Forgets positions >= length. Fails (length unchanged) where a ring no longer holds what is needed. */
@@ -102,10 +133,19 @@ void qn_cuda_memory(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *
 /* Is there a device that the CUDA executor can use? 0: yes, and *free_bytes of it are free. */
 int qn_cuda_available(int device, uint64_t *free_bytes, qn_err *err);
 
+/* Makes a sequence the selected one; an error where there is no such one. */
+int qn_exec_select(qn_exec *e, int seq, qn_err *err);
+/* Positions that a sequence holds. */
+int qn_exec_length(const qn_exec *e, int seq);
+/* A sequence holds `length` positions now, and has written positions below `high`. */
+void qn_exec_set_length(qn_exec *e, int seq, int length, int high);
+int qn_n_seq(const qn_exec_opts *opts);
+
 /* Rows of a buffer: n_ubatch, or n_outputs of those that hold output rows. */
 int qn_buf_rows(const qn_buf *b, const qn_exec_opts *opts);
 
-/* Rows a KV cache needs for these options: n_ctx, or window + n_ubatch where that is less. */
+/* Rows a KV cache needs for one sequence with these options: n_ctx, or window + n_ubatch where that is less.
+ */
 int qn_kv_rows(const qn_kv_cache *kv, const qn_exec_opts *opts);
 
 /* Is it a view with these rows? An error otherwise. */

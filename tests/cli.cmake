@@ -8,7 +8,7 @@ foreach(variant "" -prefix/--space-prefix -ids/--no-tokenizer -nan/--nan)
            COMMAND Python3::Interpreter ${table_tool} ${CMAKE_BINARY_DIR}/table${suffix}.gguf ${words})
   set_tests_properties(table-model${suffix} PROPERTIES FIXTURES_SETUP table-models LABELS cli)
 endforeach()
-set_tests_properties(test_generate test_device_loop test_session PROPERTIES FIXTURES_REQUIRED "table-models;golden-models")
+set_tests_properties(test_generate test_device_loop test_session test_sequences PROPERTIES FIXTURES_REQUIRED "table-models;golden-models")
 
 add_test(NAME cli COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_cli.py $<TARGET_FILE:quern>)
 set_tests_properties(cli PROPERTIES LABELS cli TIMEOUT 300)

@@ -45,24 +45,14 @@ static void fill_tokens(int32_t *ids, int n, int n_vocab)
     }
 }
 
-static bool never(void *user, int32_t id)
-{
-    (void)user;
-    (void)id;
-    return false;
-}
-
 /* n tokens one by one: chosen greedily by the executor itself where it has a loop for that, else given. */
 static int generate(quern_session *s, const int32_t *ids, int n, quern_error *err)
 {
     qn_exec *e = s->exec;
-    if (e->greedy != NULL) {
-        int n_done;
-        int32_t *chosen = qn_calloc((size_t)n, sizeof *chosen);
-        int rc = chosen != NULL ? e->greedy(e, ids[0], n, chosen, &n_done, never, NULL, qn_engine_err(err))
-                                : qn_fail(qn_engine_err(err), "out of memory");
-        free(chosen);
-        return rc;
+    if (e->loop != NULL) {
+        qn_loop_row row = {
+            .seq = e->seq, .token = ids[0], .n = n, .how = {.repeat_penalty = 1}, .history = s->tokens};
+        return e->loop(e, &row, 1, qn_engine_err(err));
     }
     int rc = 0;
     for (int i = 0; rc == 0 && i < n; i++) {

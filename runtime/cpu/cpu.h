@@ -9,8 +9,8 @@
 
 /* Cache rows of one KV cache: position p lives in row p % rows. Exact: f32; fast: f16. */
 typedef struct qn_cpu_kv {
-    int rows;
-    void *k, *v; /* [rows][n_head_kv * k_dim], [rows][n_head_kv * v_dim] */
+    int rows;    /* of one sequence */
+    void *k, *v; /* [sequence][rows][n_head_kv * k_dim], [sequence][rows][n_head_kv * v_dim] */
 } qn_cpu_kv;
 
 /* cos and sin (times mscale) of this run's positions for one frequency table. */
@@ -37,6 +37,7 @@ typedef struct qn_cpu {
     float *split;   /* partial results of attention split over keys */
     /* of the current run */
     const int32_t *tokens;
+    const int *seqs; /* qn_run.seqs */
     int n_tokens, pos;
     int n_out, first_out; /* output rows are tokens first_out .. first_out + n_out - 1 */
 } qn_cpu;
@@ -60,6 +61,9 @@ int qn_cpu_rescale(qn_cpu *c, const qn_step *s, qn_err *err);
 int qn_cpu_altup(qn_cpu *c, const qn_step *s, qn_err *err);
 int qn_cpu_latent_kv(qn_cpu *c, const qn_step *s, qn_err *err);
 
+/* Position and sequence of a row of the run. */
+int qn_cpu_pos(const qn_cpu *c, int row);
+int qn_cpu_seq(const qn_cpu *c, int row);
 /* Rows a step works on, the address of a view's row, values between rows of a view's buffer. */
 int qn_cpu_rows(const qn_cpu *c, const qn_step *s);
 float *qn_cpu_at(const qn_cpu *c, qn_view v, int row);

@@ -18,7 +18,8 @@ static size_t kv_value_bytes(const qn_exec_opts *opts)
 
 static size_t kv_bytes(const qn_kv_cache *kv, const qn_exec_opts *opts, int dim)
 {
-    return (size_t)qn_kv_rows(kv, opts) * (size_t)kv->n_head_kv * (size_t)dim * kv_value_bytes(opts);
+    return (size_t)qn_n_seq(opts) * (size_t)qn_kv_rows(kv, opts) * (size_t)kv->n_head_kv * (size_t)dim *
+           kv_value_bytes(opts);
 }
 
 static size_t buf_bytes(const qn_buf *b, const qn_exec_opts *opts)
@@ -105,6 +106,16 @@ static void cpu_free(qn_exec *e)
     free(c);
 }
 
+int qn_cpu_pos(const qn_cpu *c, int row)
+{
+    return c->seqs ? qn_exec_length(&c->base, c->seqs[row]) : c->pos + row;
+}
+
+int qn_cpu_seq(const qn_cpu *c, int row)
+{
+    return c->seqs ? c->seqs[row] : c->base.seq;
+}
+
 /* cos and sin of the run's positions for every table, once. The angle is formed in double: at position
  * 100,000 a float product would be off by several thousandths of a turn. */
 static void fill_ropes(qn_cpu *c)
@@ -114,7 +125,7 @@ static void fill_ropes(qn_cpu *c)
         for (int t = 0; t < c->n_tokens; t++) {
             float *cs = r->cs + (size_t)t * r->n_rot;
             for (int k = 0; k < r->n_rot / 2; k++) {
-                double angle = (double)(c->pos + t) * (double)r->table[k];
+                double angle = (double)qn_cpu_pos(c, t) * (double)r->table[k];
                 cs[2 * k] = (float)cos(angle) * r->mscale;
                 cs[2 * k + 1] = (float)sin(angle) * r->mscale;
             }
@@ -142,6 +153,7 @@ static int cpu_run(qn_exec *e, const qn_run *r, qn_err *err)
     const qn_plan *plan = r->phase == QN_PHASE_DECODE ? &e->plans->decode : &e->plans->prefill;
     c->tokens = r->tokens;
     c->n_tokens = r->n;
+    c->seqs = r->seqs;
     c->pos = r->pos;
     c->n_out = r->outputs == QN_OUT_ALL ? r->n : r->outputs == QN_OUT_LAST ? 1 : 0;
     c->first_out = r->n - c->n_out;
@@ -237,7 +249,7 @@ static int cpu_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, b
     const qn_kv_cache *p = &e->plans->kv[kv];
     size_t nk = (size_t)p->n_head_kv * (size_t)p->k_dim, nv = (size_t)p->n_head_kv * (size_t)p->v_dim;
     for (int i = 0; i < n; i++) {
-        size_t row = (size_t)((pos + i) % c->kv[kv].rows);
+        size_t row = (size_t)e->seq * (size_t)c->kv[kv].rows + (size_t)((pos + i) % c->kv[kv].rows);
         copy_kv(c->kv[kv].k, row * nk, k + (size_t)i * nk, nk, !c->fast, store);
         copy_kv(c->kv[kv].v, row * nv, v + (size_t)i * nv, nv, !c->fast, store);
     }

@@ -61,14 +61,16 @@ static void exact_head(const job *j, int r, int h, float *p)
 {
     const qn_spec_attention *sp = &j->s->spec.attention;
     const qn_cpu *c = j->c;
-    int pos = c->pos + r, g = h / j->group;
+    int pos = qn_cpu_pos(c, r), g = h / j->group;
     int first = sp->window > 0 && pos - sp->window + 1 > 0 ? pos - sp->window + 1 : 0;
     int kw = sp->n_head_kv * sp->k_dim, vw = sp->n_head_kv * sp->v_dim;
+    size_t seq_row = (size_t)qn_cpu_seq(c, r) * (size_t)j->kv->rows;
     const float *q = qn_cpu_at(c, j->s->in[0], r) + (size_t)h * sp->k_dim;
     float slope = alibi_slope(h, sp->n_head, sp->alibi_max_bias);
     float top = -INFINITY;
     for (int i = first; i <= pos; i++) {
-        const float *k = (const float *)j->kv->k + (size_t)(i % j->kv->rows) * kw + (size_t)g * sp->k_dim;
+        const float *k =
+            (const float *)j->kv->k + (seq_row + (size_t)(i % j->kv->rows)) * kw + (size_t)g * sp->k_dim;
         float v = dot_exact(q, k, sp->k_dim) * sp->scale;
         v = sp->softcap > 0 ? sp->softcap * tanhf(v / sp->softcap) : v;
         v -= slope * (float)(pos - i);
@@ -83,7 +85,8 @@ static void exact_head(const job *j, int r, int h, float *p)
     float *out = qn_cpu_at(c, j->s->out[0], r) + (size_t)h * sp->v_dim;
     memset(out, 0, sizeof(float) * (size_t)sp->v_dim);
     for (int i = first; i <= pos; i++) {
-        const float *v = (const float *)j->kv->v + (size_t)(i % j->kv->rows) * vw + (size_t)g * sp->v_dim;
+        const float *v =
+            (const float *)j->kv->v + (seq_row + (size_t)(i % j->kv->rows)) * vw + (size_t)g * sp->v_dim;
         float w = p[i - first] / sum;
         for (int d = 0; d < sp->v_dim; d++) {
             out[d] += w * v[d];
@@ -170,10 +173,12 @@ static void fast_unit(const job *j, int unit, int worker)
         for (int d = 0; d < sp->k_dim; d++) {
             w.q[(size_t)i * sp->k_dim + d] = q[d] * sp->scale;
         }
-        w.row_pos[i] = c->pos + t;
+        w.row_pos[i] = qn_cpu_pos(c, t);
         w.slope[i] = alibi_slope(h, sp->n_head, sp->alibi_max_bias);
     }
-    int lo = sp->window > 0 ? c->pos + t0 - sp->window + 1 : 0, hi = c->pos + t1;
+    int first_pos = qn_cpu_pos(c, t0);
+    int lo = sp->window > 0 ? first_pos - sp->window + 1 : 0, hi = first_pos + t1 - t0;
+    size_t seq_row = (size_t)qn_cpu_seq(c, t0) * (size_t)j->kv->rows;
     lo = lo > 0 ? lo : 0;
     int part = (hi - lo + j->n_split - 1) / j->n_split;
     int first = lo + split * part < hi ? lo + split * part : hi, last = first + part < hi ? first + part : hi;
@@ -188,8 +193,8 @@ static void fast_unit(const job *j, int unit, int worker)
         .key_last = last,
         .window = sp->window,
         .softcap = sp->softcap,
-        .k = (const uint16_t *)j->kv->k + (size_t)g * sp->k_dim,
-        .v = (const uint16_t *)j->kv->v + (size_t)g * sp->v_dim,
+        .k = (const uint16_t *)j->kv->k + (seq_row * (size_t)sp->n_head_kv + (size_t)g) * sp->k_dim,
+        .v = (const uint16_t *)j->kv->v + (seq_row * (size_t)sp->n_head_kv + (size_t)g) * sp->v_dim,
         .k_stride = (size_t)(sp->n_head_kv * sp->k_dim),
         .v_stride = (size_t)(sp->n_head_kv * sp->v_dim),
         .cache_rows = j->kv->rows,
@@ -245,11 +250,11 @@ int qn_cpu_attention(qn_cpu *c, const qn_step *s, qn_err *err)
         qn_parallel(c->pool, c->n_tokens * sp->n_head, 1, exact_rows, &j);
         return 0;
     }
-    j.block = block_tokens(j.group);
+    j.block = c->seqs ? 1 : block_tokens(j.group); /* a block reads one sequence */
     j.n_block = (c->n_tokens + j.block - 1) / j.block;
     int n_thread = qn_pool_size(c->pool);
     if (c->n_tokens == 1 && n_thread > 1) {
-        int keys = c->pos + 1;
+        int keys = qn_cpu_pos(c, 0) + 1;
         keys = sp->window > 0 && sp->window < keys ? sp->window : keys;
         int most = keys / MIN_SPLIT_KEYS;
         j.n_split = most < 1 ? 1 : most < n_thread ? most : n_thread;

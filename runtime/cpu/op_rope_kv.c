@@ -75,7 +75,7 @@ static void finish_row(const job *j, int r, int worker)
     const qn_cpu *c = j->c;
     const qn_step *s = j->s;
     const qn_spec_rope_kv *sp = &s->spec.rope_kv;
-    int pos = c->pos + r;
+    int pos = qn_cpu_pos(c, r);
     const float *cs = j->rope ? j->rope->cs + (size_t)r * sp->n_rot : NULL;
     const float *qw = s->w[0] ? (const float *)s->w[0]->data : NULL;
     const float *kw = s->w[1] ? (const float *)s->w[1]->data : NULL;
@@ -91,7 +91,8 @@ static void finish_row(const job *j, int r, int worker)
         return;
     }
     const qn_cpu_kv *kv = &c->kv[s->kv];
-    int nk = sp->n_head_kv * sp->k_dim, nv = sp->n_head_kv * sp->v_dim, row = pos % kv->rows;
+    int nk = sp->n_head_kv * sp->k_dim, nv = sp->n_head_kv * sp->v_dim,
+        row = qn_cpu_seq(c, r) * kv->rows + pos % kv->rows;
     float *k = qn_cpu_at(c, s->in[1], r);
     float *v = qn_cpu_scratch(c, worker); /* v may be the raw k, which the k norm must not reach */
     memcpy(v, qn_cpu_at(c, s->in[2], r), sizeof(float) * (size_t)nv);

@@ -78,7 +78,7 @@ static void embed_rows(void *arg, int first, int last, int worker)
         float *out = qn_cpu_at(j->c, j->s->out[0], r);
         add_table_row(j->s->w[0], j->c->tokens[r], j->s->spec.embed.scale, false, out);
         if (j->s->spec.embed.n_pos > 0) {
-            add_table_row(j->s->w[1], j->c->pos + r, 1.0f, true, out);
+            add_table_row(j->s->w[1], qn_cpu_pos(j->c, r), 1.0f, true, out);
         }
     }
 }
@@ -86,9 +86,11 @@ static void embed_rows(void *arg, int first, int last, int worker)
 int qn_cpu_embed(qn_cpu *c, const qn_step *s, qn_err *err)
 {
     const qn_spec_embed *sp = &s->spec.embed;
-    if (sp->n_pos > 0 && c->pos + c->n_tokens > sp->n_pos) {
-        return qn_fail(err, "position %d: the model has learned positions for %d tokens only",
-                       c->pos + c->n_tokens - 1, sp->n_pos);
+    for (int r = 0; sp->n_pos > 0 && r < c->n_tokens; r++) {
+        if (qn_cpu_pos(c, r) >= sp->n_pos) {
+            return qn_fail(err, "position %d: the model has learned positions for %d tokens only",
+                           qn_cpu_pos(c, r), sp->n_pos);
+        }
     }
     run_rows(c, s, embed_rows);
     return 0;

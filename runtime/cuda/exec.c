@@ -195,12 +195,16 @@ static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
     return rc;
 }
 
-static int cuda_greedy(qn_exec *e, int32_t token, int n, int32_t *ids, int *n_done,
-                       bool (*stop)(void *user, int32_t id), void *user, qn_err *err)
+static int cuda_loop(qn_exec *e, qn_loop_row *row, int n_row, qn_err *err)
 {
     qn_cuda_exec *x = (qn_cuda_exec *)e;
-    qn_run r = {.tokens = &token, .n = 1, .pos = e->length, .phase = QN_PHASE_DECODE};
+    qn_run r = {.tokens = &row->token, .n = 1, .pos = e->length, .phase = QN_PHASE_DECODE};
+    int *n_done = &row->n_done, n = row->n;
     *n_done = 0;
+    if (n_row != 1 || row->how.temperature != 0 || row->n_banned > 0 ||
+        (row->how.repeat_penalty != 1 && row->how.repeat_last_n != 0)) {
+        return 1;
+    }
     if (n < 1 || n > e->opts.n_ctx - e->length) {
         return qn_fail(err, "%d tokens asked for, %d positions left", n, e->opts.n_ctx - e->length);
     }
@@ -236,8 +240,8 @@ static int cuda_greedy(qn_exec *e, int32_t token, int n, int32_t *ids, int *n_do
             if (id < 0) {
                 rc = qn_fail(err, "logits hold NaN at position %d", base + *n_done);
             } else {
-                ids[(*n_done)++] = id;
-                stopped = stop && stop(user, id);
+                (*n_done)++;
+                stopped = row->take && row->take(row->user, id);
             }
         }
     }
@@ -352,7 +356,7 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
     x->base = (qn_exec){.name = "cuda",
                         .plans = plans,
                         .opts = *opts,
-                        .greedy = cuda_greedy,
+                        .loop = cuda_loop,
                         .run = cuda_run,
                         .truncate = cuda_truncate,
                         .read = qn_cuda_read,

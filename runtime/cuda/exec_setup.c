@@ -444,6 +444,9 @@ static int load_weights(qn_cuda_exec *x, uploader *u, qn_err *err)
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
 {
     uint64_t weight_bytes, workspace;
+    if (x->base.opts.n_seq > 1) {
+        return qn_fail(err, "%d sequences: the kernels know one so far", x->base.opts.n_seq);
+    }
     if (open_device(x, err) || place_all(x, &weight_bytes, err) || alloc_device(x, weight_bytes, err) ||
         alloc_host(x, err) || alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err) ||
         qn_gemm_open(&x->gemm, x->cuda.version / 1000, workspace, WORKSPACE, err)) {

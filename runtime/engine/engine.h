@@ -28,14 +28,25 @@ struct quern_model {
     void *log_user;
 };
 
-struct quern_session {
-    const quern_model *m;
-    qn_exec *exec;
-    int32_t *tokens; /* [exec->opts.n_ctx] ids of positions 0 .. exec->length - 1 */
+/* What a session keeps for each of its sequences. */
+typedef struct qn_sequence {
+    int32_t *tokens; /* [exec->opts.n_ctx] ids of positions 0 .. length - 1 */
     float *logits;   /* [n_logits][n_vocab] of the last append */
     int n_logits;
     size_t logits_cap; /* floats */
     int n_last;        /* tokens of the last append */
+} qn_sequence;
+
+struct quern_session {
+    const quern_model *m;
+    qn_exec *exec;
+    int32_t *tokens; /* these five: the selected sequence's qn_sequence */
+    float *logits;
+    int n_logits;
+    size_t logits_cap;
+    int n_last;
+    qn_sequence *others; /* [n_seq] of those that are not selected */
+    float *rows;         /* [n_seq][n_vocab] logits of append_each; NULL until needed */
     quern_progress_fn progress;
     void *progress_user;
     bool stopped; /* the last call that processed tokens ended because `progress` said so */
@@ -47,6 +58,12 @@ void qn_engine_log(const quern_model *m, int level, const char *fmt, ...)
 
 /* Tokenizer of a file with these params' config_dir and end_tokens. */
 int qn_engine_tokenizer(qn_tokenizer **out, const qn_gguf *g, const quern_model_params *p, qn_err *err);
+
+/* Room for `rows` rows of logits of the selected sequence. */
+int qn_session_reserve(quern_session *s, size_t rows, qn_err *err);
+/* The sequences beside the first, and their end. */
+int qn_sequences_new(quern_session *s, qn_err *err);
+void qn_sequences_free(quern_session *s);
 
 /* Executor options of a session, defaults filled in; n_ctx is the model's. Fails for a backend this build
  * lacks. */

@@ -17,12 +17,16 @@ typedef struct bytes {
 
 typedef struct generation {
     quern_session *s;
+    int seq;
+    bool done;
     quern_sampler *sampler;
     const quern_generate_params *p;
     quern_generate_result *r;
     size_t tokens_cap;
     size_t text_cap;
-    float *masked; /* logits without the end tokens; NULL unless ignore_end */
+    float *masked;   /* logits without the end tokens; NULL unless ignore_end */
+    int32_t *banned; /* those tokens */
+    size_t n_banned;
     qn_stop *stop;
     qn_utf8_stream utf8;
     bytes piece;   /* text that the current token makes certain */
@@ -73,15 +77,30 @@ static const float *logits_to_sample(generation *g)
     }
     int n_vocab = g->s->m->model->n_vocab;
     memcpy(g->masked, logits, (size_t)n_vocab * sizeof *logits);
+    for (size_t i = 0; i < g->n_banned; i++) {
+        g->masked[g->banned[i]] = -INFINITY;
+    }
+    return g->masked;
+}
+
+/* Memory for the logits in which no end token can win, and the list of these. */
+static int ban_end_tokens(generation *g, qn_err *err)
+{
+    int n_vocab = g->s->m->model->n_vocab;
     size_t n_eog = 0;
     const int32_t *eog = g->s->m->tok != NULL ? qn_tokenizer_eog(g->s->m->tok, &n_eog) : NULL;
+    g->masked = qn_calloc((size_t)n_vocab, sizeof *g->masked);
+    g->banned = qn_calloc(n_eog + g->p->n_extra_end + 1, sizeof *g->banned);
+    if (g->masked == NULL || g->banned == NULL) {
+        return qn_fail(err, "out of memory for logits");
+    }
     for (size_t i = 0; i < n_eog + g->p->n_extra_end; i++) {
         int32_t id = i < n_eog ? eog[i] : g->p->extra_end[i - n_eog];
         if (id >= 0 && id < n_vocab) {
-            g->masked[id] = -INFINITY;
+            g->banned[g->n_banned++] = id;
         }
     }
-    return g->masked;
+    return 0;
 }
 
 static int push_token(generation *g, int32_t token, qn_err *err)
@@ -200,45 +219,76 @@ static int step(generation *g, bool *done, qn_err *err)
     return accept(g, token, n_history, done, err);
 }
 
-typedef struct device_loop {
+typedef struct device_row {
     generation *g;
     size_t n_history; /* tokens before the next choice */
-    bool done;
+    size_t n_before;  /* tokens generated before the loop */
+    int base;         /* length before it */
     int rc;
     qn_err err;
-} device_loop;
+} device_row;
 
 static bool take_choice(void *user, int32_t token)
 {
-    device_loop *d = user;
-    d->rc = accept(d->g, token, d->n_history++, &d->done, &d->err);
-    return d->rc != 0 || d->done;
+    device_row *d = user;
+    d->rc = accept(d->g, token, d->n_history++, &d->g->done, &d->err);
+    return d->rc != 0 || d->g->done;
 }
 
-/* The rest of a greedy answer after `token`, chosen by the executor itself; the host only looks on. */
-static int run_on_device(generation *g, int32_t token, qn_err *err)
+/* A running answer as a row of the executor's loop. */
+static void fill_row(generation *g, device_row *d, qn_loop_row *row)
 {
-    quern_session *s = g->s;
-    qn_exec *e = s->exec;
-    int base = e->length, n = e->opts.n_ctx - base, n_done = 0;
+    const quern_session *s = g->s;
+    const qn_exec *e = s->exec;
+    *d = (device_row){.g = g, .n_before = g->r->n_generated, .base = e->length};
+    d->n_history = (size_t)e->length + 1;
+    int n = e->opts.n_ctx - e->length;
     if (g->p->n_predict >= 0 && (size_t)n > (size_t)g->p->n_predict - g->r->n_generated) {
         n = g->p->n_predict - (int)g->r->n_generated;
     }
-    int32_t *ids = qn_calloc((size_t)n, sizeof *ids);
-    if (ids == NULL) {
-        return qn_fail(err, "out of memory for %d tokens", n);
+    *row = (qn_loop_row){.seq = g->seq,
+                         .token = g->r->tokens[g->r->n_generated - 1],
+                         .n = n,
+                         .how = qn_sampler_choice(g->sampler),
+                         .history = s->tokens,
+                         .banned = g->banned,
+                         .n_banned = g->n_banned,
+                         .take = take_choice,
+                         .user = d};
+}
+
+/* Goes on with all running answers until one ends, choices made by the executor; the host only looks on. 1:
+ * the executor does not choose like this. */
+static int run_on_device(generation *all, int n, qn_err *err)
+{
+    quern_session *s = all->s;
+    device_row d[QN_MAX_SEQ];
+    qn_loop_row rows[QN_MAX_SEQ];
+    int n_row = 0;
+    for (int i = 0; i < n; i++) {
+        if (!all[i].done) {
+            if (quern_session_select(s, all[i].seq, qn_public_err(err)) != 0) {
+                return -1;
+            }
+            fill_row(&all[i], &d[n_row], &rows[n_row]);
+            n_row++;
+        }
     }
-    device_loop d = {.g = g, .n_history = (size_t)base + 1};
-    s->n_logits = 0;
-    int rc = e->greedy(e, token, n, ids, &n_done, take_choice, &d, err);
-    for (int i = 0; i < e->length - base; i++) {
-        s->tokens[base + i] = i == 0 ? token : ids[i - 1];
+    int rc = s->exec->loop(s->exec, rows, n_row, err);
+    for (int i = 0; i < n_row && rc != 1; i++) {
+        qn_err ignored;
+        quern_session_select(s, rows[i].seq, qn_public_err(&ignored));
+        s->n_logits = 0;
+        const int32_t *chosen = d[i].g->r->tokens + d[i].n_before;
+        for (int k = d[i].base; k < s->exec->length; k++) {
+            s->tokens[k] = chosen[k - d[i].base - 1]; /* the first is the one before: the row's token */
+        }
+        if (rc == 0 && d[i].rc != 0) {
+            *err = d[i].err;
+            rc = -1;
+        }
     }
-    free(ids);
-    if (rc == 0 && d.rc != 0) {
-        *err = d.err;
-    }
-    return rc != 0 ? rc : d.rc;
+    return rc;
 }
 
 static int prepare(generation *g, qn_err *err)
@@ -253,12 +303,11 @@ static int prepare(generation *g, qn_err *err)
     if (g->p->n_stop > 0 && s->m->tok == NULL) {
         return qn_fail(err, "stop strings need a tokenizer, and the model has none");
     }
-    if (g->p->ignore_end) {
-        g->masked = qn_calloc((size_t)s->m->model->n_vocab, sizeof *g->masked);
-        if (g->masked == NULL) {
-            return qn_fail(err, "out of memory for logits");
-        }
+    if (g->p->ignore_end && ban_end_tokens(g, err) != 0) {
+        return -1;
     }
+    g->done = g->p->n_predict == 0 || s->exec->length >= s->exec->opts.n_ctx;
+    g->r->stop = QUERN_STOP_LENGTH;
     g->at_start = s->m->tok != NULL && qn_tokenizer_add_space_prefix(s->m->tok);
     for (int i = 0; g->at_start && i < s->exec->length; i++) {
         g->at_start = qn_token_get_attr(s->m->tok, s->tokens[i]) == QN_TOKEN_CONTROL;
@@ -271,46 +320,105 @@ static int prepare(generation *g, qn_err *err)
     return qn_stop_new(&g->stop, g->p->stop, g->p->n_stop, err);
 }
 
-static int run(generation *g, qn_err *err)
+/* One token of every running answer through the model. */
+static int append_tokens(generation *all, int n, qn_err *err)
 {
-    const qn_exec *e = g->s->exec;
-    bool done = g->p->n_predict == 0 || e->length >= e->opts.n_ctx;
-    bool on_device = e->greedy != NULL && g->masked == NULL && qn_sampler_is_greedy(g->sampler);
-    g->r->stop = QUERN_STOP_LENGTH;
-    while (!done) {
-        if (step(g, &done, err) != 0) {
-            return -1;
+    int seqs[QN_MAX_SEQ], n_run = 0;
+    int32_t tokens[QN_MAX_SEQ];
+    for (int i = 0; i < n; i++) {
+        if (!all[i].done) {
+            seqs[n_run] = all[i].seq;
+            tokens[n_run++] = all[i].r->tokens[all[i].r->n_generated - 1];
         }
-        const int32_t *last = &g->r->tokens[g->r->n_generated - 1];
-        if (!done && on_device) {
-            return run_on_device(g, *last, err);
+    }
+    return n_run == 0 ? 0 : quern_session_append_each(all->s, seqs, tokens, n_run, qn_public_err(err));
+}
+
+static int run(generation *all, int n, qn_err *err)
+{
+    quern_session *s = all->s;
+    bool on_device = s->exec->loop != NULL;
+    for (bool going = true, first = true; going; first = false) {
+        going = false;
+        for (int i = 0; i < n && (first || !on_device); i++) { /* a device chooses all but the first itself */
+            if (!all[i].done && (quern_session_select(s, all[i].seq, qn_public_err(err)) != 0 ||
+                                 step(&all[i], &all[i].done, err) != 0)) {
+                return -1;
+            }
         }
-        if (!done && quern_session_append(g->s, last, 1, false, qn_public_err(err)) != 0) {
+        for (int i = 0; i < n; i++) {
+            going = going || !all[i].done;
+        }
+        int rc = going && on_device ? run_on_device(all, n, err) : 1;
+        on_device = rc == 0;
+        if (rc < 0 || (going && rc == 1 && append_tokens(all, n, err) != 0)) {
             return -1;
         }
     }
     return 0;
 }
 
+static int check_each(const quern_session *s, int n, const int *sequences, qn_err *err)
+{
+    int n_seq = qn_n_seq(&s->exec->opts);
+    if (n < 1 || n > n_seq) {
+        return qn_fail(err, "answers in %d of %d sequences", n, n_seq);
+    }
+    for (int i = 0; i < n; i++) {
+        if (sequences[i] < 0 || sequences[i] >= n_seq) {
+            return qn_fail(err, "no sequence %d: there are %d, counted from 0", sequences[i], n_seq);
+        }
+        for (int k = 0; k < i; k++) {
+            if (sequences[k] == sequences[i]) {
+                return qn_fail(err, "sequence %d is named twice", sequences[i]);
+            }
+        }
+    }
+    return 0;
+}
+
+int quern_generate_each(quern_session *s, int n, const int *sequences, quern_sampler *const *samplers,
+                        const quern_generate_params *params, quern_generate_result *results,
+                        quern_error *error)
+{
+    qn_err *err = qn_engine_err(error), ignored;
+    generation all[QN_MAX_SEQ] = {0};
+    int selected = s->exec->seq;
+    if (n > 0 && n <= QN_MAX_SEQ) {
+        memset(results, 0, (size_t)n * sizeof *results);
+    }
+    if (check_each(s, n, sequences, err) != 0) {
+        return -1;
+    }
+    int rc = 0;
+    for (int i = 0; i < n; i++) {
+        all[i] = (generation){
+            .s = s, .seq = sequences[i], .sampler = samplers[i], .p = &params[i], .r = &results[i]};
+    }
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = quern_session_select(s, sequences[i], error) != 0 || prepare(&all[i], err) != 0 ? -1 : 0;
+    }
+    double start = seconds();
+    rc = rc != 0 ? rc : run(all, n, err);
+    for (int i = 0; i < n; i++) {
+        results[i].decode_seconds = seconds() - start;
+        if (rc != 0) {
+            quern_generate_result_free(&results[i]);
+        }
+        qn_stop_free(all[i].stop);
+        free(all[i].masked);
+        free(all[i].banned);
+        free(all[i].piece.data);
+    }
+    quern_session_select(s, selected, qn_public_err(&ignored));
+    return rc;
+}
+
 int quern_generate(quern_session *s, quern_sampler *sampler, const quern_generate_params *params,
                    quern_generate_result *result, quern_error *error)
 {
-    qn_err *err = qn_engine_err(error);
-    generation g = {.s = s, .sampler = sampler, .p = params, .r = result};
-    memset(result, 0, sizeof *result);
-    int rc = prepare(&g, err);
-    if (rc == 0) {
-        double start = seconds();
-        rc = run(&g, err);
-        result->decode_seconds = seconds() - start;
-    }
-    if (rc != 0) {
-        quern_generate_result_free(result);
-    }
-    qn_stop_free(g.stop);
-    free(g.masked);
-    free(g.piece.data);
-    return rc;
+    int selected = s->exec->seq;
+    return quern_generate_each(s, 1, &selected, &sampler, params, result, error);
 }
 
 void quern_generate_result_free(quern_generate_result *r)

@@ -143,10 +143,12 @@ typedef enum quern_backend { QUERN_BACKEND_AUTO, QUERN_BACKEND_CPU, QUERN_BACKEN
 typedef struct quern_session_params {
     quern_backend backend;
     int device;
-    int n_ubatch;  /* 0: 512 */
-    int n_threads; /* 0: all CPUs */
-    bool exact;    /* CPU reference arithmetic: f32 throughout */
-    int n_outputs; /* most tokens of a chunk whose logits are kept (all_logits); 0: 64. More takes memory */
+    int n_ubatch;    /* 0: 512 */
+    int n_threads;   /* 0: all CPUs */
+    bool exact;      /* CPU reference arithmetic: f32 throughout */
+    int n_outputs;   /* most tokens of a chunk whose logits are kept (all_logits); 0: 64. More takes memory */
+    int n_sequences; /* sequences that the session holds, each with the model's n_ctx positions; at most
+                      * QUERN_MAX_SEQUENCES; 0: 1. See quern_session_select */
     /* backend cuda */
     const char *cache;      /* folder of compiled kernels, "none", or NULL: the usual places */
     const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
@@ -190,6 +192,27 @@ QUERN_API int quern_session_update(quern_session *s, const int32_t *tokens, size
  * chunks that were complete. Must not use the session. NULL: none. */
 typedef bool (*quern_progress_fn)(void *user, int done, int total);
 QUERN_API void quern_session_on_progress(quern_session *s, quern_progress_fn fn, void *user);
+
+/* Several sequences in one session: they share the weights, and each has a KV cache, a history and kept
+ * logits of its own. Every function above speaks of the selected one (the first, until another is selected):
+ *
+ *     quern_session_params p = {.n_sequences = 4};          // and n_ctx of the model for each
+ *     quern_session_new(&s, m, &p, &err);
+ *     for (int i = 0; i < 4; i++) {
+ *         quern_session_select(s, i, &err);
+ *         quern_session_append(s, prompt[i], n[i], false, &err);
+ *     }
+ *     quern_generate_each(s, 4, (int[]){0, 1, 2, 3}, samplers, params, results, &err);
+ *
+ * One more token in each of n sequences costs little more than one in one sequence: the weights are read once
+ * for all. */
+#define QUERN_MAX_SEQUENCES 8
+
+QUERN_API int quern_session_select(quern_session *s, int sequence, quern_error *err);
+/* Appends tokens[i] to sequence sequences[i], n different ones, in one pass. The logits after each are kept:
+ * quern_session_logits(s, -1) once it is selected. On failure no sequence has grown. The selection stays. */
+QUERN_API int quern_session_append_each(quern_session *s, const int *sequences, const int32_t *tokens, int n,
+                                        quern_error *err);
 
 typedef struct quern_sampler_params {
     float temperature;    /* 0: greedy, lowest id on ties */
@@ -247,6 +270,14 @@ typedef struct quern_generate_result {
  * stop string. */
 QUERN_API int quern_generate(quern_session *s, quern_sampler *sampler, const quern_generate_params *params,
                              quern_generate_result *result, quern_error *err);
+/* The same in n different sequences at once, one token of each a pass. Sequence i has samplers[i], params[i]
+ * and results[i]; an answer that ends leaves the others running, and each is what quern_generate would give
+ * it (but for rounding: passes of several rows sum in another order). A callback is told of its own sequence
+ * and must not use the session. decode_seconds is of the whole call in every result. On failure all results
+ * are empty. The selection stays. */
+QUERN_API int quern_generate_each(quern_session *s, int n, const int *sequences,
+                                  quern_sampler *const *samplers, const quern_generate_params *params,
+                                  quern_generate_result *results, quern_error *err);
 QUERN_API void quern_generate_result_free(quern_generate_result *r);
 
 #ifdef __cplusplus

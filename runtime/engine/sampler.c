@@ -30,9 +30,15 @@ typedef struct candidates {
     int n, n_heap;
 } candidates;
 
-bool qn_sampler_is_greedy(const quern_sampler *s)
+qn_choice qn_sampler_choice(const quern_sampler *s)
 {
-    return s->p.temperature == 0 && (s->p.repeat_penalty == 1 || s->p.repeat_last_n == 0);
+    return (qn_choice){.temperature = s->p.temperature,
+                       .top_p = s->p.top_p,
+                       .min_p = s->p.min_p,
+                       .repeat_penalty = s->p.repeat_penalty,
+                       .top_k = s->p.top_k,
+                       .repeat_last_n = s->p.repeat_last_n,
+                       .seed = s->p.seed};
 }
 
 void qn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])

@@ -5,10 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "codegen/backend.h"
 #include "engine/quern.h"
 
-/* Is every choice the likeliest token of the logits as they are (temperature 0, no penalty)? */
-bool qn_sampler_is_greedy(const quern_sampler *s);
+/* What a device needs to choose as the sampler does. */
+qn_choice qn_sampler_choice(const quern_sampler *s);
 
 /* Philox4x32-10: four random words for a counter and a key (Salmon, Moraes, Dror, Shaw, "Parallel random
  * numbers: as easy as 1, 2, 3", SC 2011). */

@@ -45,6 +45,9 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
                        : p->n_threads < 0 ? p->n_threads
                                           : p->n_outputs);
     }
+    if (p->n_sequences < 0 || p->n_sequences > QUERN_MAX_SEQUENCES) {
+        return qn_fail(err, "%d sequences: not 1 to %d (0: 1)", p->n_sequences, QUERN_MAX_SEQUENCES);
+    }
     int n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : DEFAULT_UBATCH;
     *opts = (qn_exec_opts){
         .n_ctx = m->model->n_ctx,
@@ -52,6 +55,7 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .n_threads = p->n_threads != 0 ? p->n_threads : qn_cpu_count(),
         .exact = p->exact,
         .n_outputs = p->n_outputs != 0 ? p->n_outputs : DEFAULT_OUTPUTS,
+        .n_seq = p->n_sequences != 0 ? p->n_sequences : 1,
         .device = p->device,
         .cache = p->cache,
         .kernel_src = p->kernel_src,
@@ -63,6 +67,11 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .log = m->log,
         .log_user = m->log_user,
     };
+    if (opts->n_seq > opts->n_ubatch) {
+        return qn_fail(err, "chunks of %d tokens (context %d) are too small for %d sequences", opts->n_ubatch,
+                       opts->n_ctx, opts->n_seq);
+    }
+    opts->n_outputs = opts->n_outputs < opts->n_seq ? opts->n_seq : opts->n_outputs;
     return choose_backend(m, p, opts, err);
 }
 
@@ -100,6 +109,10 @@ int quern_session_new(quern_session **out, const quern_model *m, const quern_ses
         quern_session_free(s);
         return -1;
     }
+    if (qn_sequences_new(s, err) != 0) {
+        quern_session_free(s);
+        return -1;
+    }
     *out = s;
     return 0;
 }
@@ -107,11 +120,10 @@ int quern_session_new(quern_session **out, const quern_model *m, const quern_ses
 void quern_session_free(quern_session *s)
 {
     if (s != NULL) {
+        qn_sequences_free(s);
         if (s->exec != NULL) {
             s->exec->free(s->exec);
         }
-        free(s->tokens);
-        free(s->logits);
         free(s);
     }
 }
@@ -131,7 +143,7 @@ int quern_session_n_ctx(const quern_session *s)
     return s->exec->opts.n_ctx;
 }
 
-static int reserve_logits(quern_session *s, size_t rows, qn_err *err)
+int qn_session_reserve(quern_session *s, size_t rows, qn_err *err)
 {
     uint64_t floats, bytes;
     if (!qn_mul_u64(rows, (uint64_t)s->m->model->n_vocab, &floats) ||
@@ -227,7 +239,7 @@ int quern_session_append(quern_session *s, const int32_t *tokens, size_t n, bool
         return -1;
     }
     s->n_logits = 0;
-    if (reserve_logits(s, all_logits ? n : 1, err) != 0) {
+    if (qn_session_reserve(s, all_logits ? n : 1, err) != 0) {
         return -1;
     }
     int start = s->exec->length;
