@@ -10,8 +10,11 @@ foreach(variant "" -prefix/--space-prefix -ids/--no-tokenizer -nan/--nan)
 endforeach()
 set_tests_properties(test_generate test_device_loop test_session test_sequences PROPERTIES FIXTURES_REQUIRED "table-models;golden-models")
 
-add_test(NAME cli COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_cli.py $<TARGET_FILE:quern>)
-set_tests_properties(cli PROPERTIES LABELS cli TIMEOUT 300)
+foreach(name cli cli_options)
+  add_test(NAME ${name}
+           COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_${name}.py $<TARGET_FILE:quern>)
+  set_tests_properties(${name} PROPERTIES LABELS cli TIMEOUT 300)
+endforeach()
 
 if(NOT QUERN_STATIC_DEPS AND NOT QUERN_SANITIZE AND NOT QUERN_TSAN)
   add_test(NAME library

@@ -1,4 +1,5 @@
-/* cli.h: what the commands share. A command is one file, cmd_<name>.c, and one row of the table in main.c. */
+/* cli.h: what the commands share. A command is one file, cmd_<name>.c, and one row of the table in
+ * commands.c. */
 #ifndef QN_CLI_CLI_H
 #define QN_CLI_CLI_H
 
@@ -8,12 +9,13 @@
 
 enum { QN_EXIT_OK = 0, QN_EXIT_ERROR = 1, QN_EXIT_USAGE = 2, QN_EXIT_INTERRUPT = 130 };
 
-typedef struct qn_command {
+typedef struct qn_command qn_command;
+struct qn_command {
     const char *name;
     int (*run)(int argc, char **argv); /* argv[0] is the name; returns the exit status */
     const char *summary;               /* one line of `quern --help` */
     const char *group;                 /* heading there: "Generate", "Look inside", "Text", "Measure" */
-} qn_command;
+};
 
 extern const qn_command qn_commands[]; /* ends with name NULL */
 
@@ -21,7 +23,35 @@ extern const qn_command qn_commands[]; /* ends with name NULL */
 int qn_cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* "quern: ..." on stderr unless quiet. */
 void qn_cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same under -v, and always into the log file. */
+void qn_cli_detail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Whether a line of that level (0: note, 1: detail) goes anywhere. */
+bool qn_cli_wants(int level);
 extern int qn_cli_verbosity; /* -q: -1, default 0, -v: 1 */
+
+/* Topics of --debug LIST. */
+typedef enum qn_debug {
+    QN_DEBUG_OPTIONS, /* what was set, and where */
+    QN_DEBUG_ENGINE,  /* the library's details, as under -v */
+    QN_DEBUG_PROMPT,  /* ids and pieces of each prompt */
+    QN_DEBUG_CHUNKS,  /* pieces in which a prompt is processed, with times */
+    QN_DEBUG_TOKENS,  /* every token chosen, with its time */
+    QN_DEBUG_COUNT,
+} qn_debug;
+bool qn_cli_debugs(qn_debug topic);
+/* "quern: [topic] ..." on stderr unless quiet, where the topic was asked for. */
+void qn_cli_debug(qn_debug topic, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Every line for stderr goes into `path` too, with the time before it, whatever -q says; appended. topics:
+ * names of --debug behind commas, or "all". NULL: none. -1: go on, else the exit status (`command`: for the
+ * message). */
+int qn_cli_log_open(const char *path);
+int qn_cli_debug_set(const char *command, const char *topics);
+
+/* A line of progress that the next one, or any other line, replaces: on a terminal only. */
+void qn_cli_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void qn_cli_progress_end(void);
+bool qn_cli_on_terminal(void); /* stderr is one, and not quiet */
 
 /* Whole file, or stdin for "-", malloc'ed with a NUL behind it; -1 after printing the error. */
 int qn_cli_read_file(const char *path, char **data, size_t *size);

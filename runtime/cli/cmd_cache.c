@@ -108,7 +108,7 @@ static int run_action(const char *name, const char *model, qn_target_args *a)
         int rc = qn_model_args_finish(&a->model, "cache", model);
         return rc >= 0 ? rc : qn_cache_warm(a);
     }
-    if (model != NULL || a->model.path != NULL) {
+    if (model != NULL || (a->model.path != NULL && !qn_opt_from_env(a->model.path))) {
         return qn_cli_usage_error("cache", "%s takes no model", name);
     }
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {

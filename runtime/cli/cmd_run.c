@@ -109,16 +109,17 @@ static double rate(double n, double s)
 
 static void show_settings(const run_args *a, const quern_model *m)
 {
-    qn_sampling_show(&a->sampling.params);
-    size_t n;
+    char values[160], list[1024] = "";
+    qn_cli_detail("sampling: %s", qn_sampling_text(&a->sampling.params, values));
+    size_t n, used = 0;
     const int32_t *end = qn_tokenizer_eog(m->tok, &n);
-    fprintf(stderr, "quern: end tokens%s:", a->ignore_eos ? " (ignored)" : "");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && used < sizeof list - 1; i++) {
         size_t len = 0;
         const char *text = qn_token_text(m->tok, end[i], &len);
-        fprintf(stderr, " %d '%.*s'", end[i], (int)len, text != NULL ? text : "");
+        used += (size_t)snprintf(list + used, sizeof list - used, " %d '%.*s'", end[i], (int)len,
+                                 text != NULL ? text : "");
     }
-    fprintf(stderr, "%s\n", n == 0 ? " none" : "");
+    qn_cli_detail("end tokens%s:%s", a->ignore_eos ? " (ignored)" : "", n == 0 ? " none" : list);
 }
 
 static void report(const qn_loaded *l, const quern_generate_result *r, const run_times *t)
@@ -274,10 +275,10 @@ static int run_loaded(run_args *a, qn_loaded *l, const char *text, size_t len, c
     if (qn_prompt_tokens(l->model, &a->prompt, text, len, &ids, &t.n_prompt) != 0) {
         return QN_EXIT_ERROR;
     }
-    if (a->prompt.show) {
-        qn_prompt_show(l->model, ids, t.n_prompt);
+    if (a->prompt.show || qn_cli_debugs(QN_DEBUG_PROMPT)) {
+        qn_prompt_show(l->model, ids, t.n_prompt, a->prompt.show);
     }
-    if (qn_cli_verbosity > 0) {
+    if (qn_cli_wants(1)) {
         show_settings(a, l->model);
     }
     int rc;

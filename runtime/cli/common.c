@@ -1,37 +1,10 @@
 #include <errno.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "cli/cli.h"
-
-int qn_cli_verbosity;
-
-int qn_cli_error(const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    fputs("quern: error: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
-    va_end(ap);
-    return QN_EXIT_ERROR;
-}
-
-void qn_cli_note(const char *fmt, ...)
-{
-    if (qn_cli_verbosity < 0) {
-        return;
-    }
-    va_list ap;
-    va_start(ap, fmt);
-    fputs("quern: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
-    va_end(ap);
-}
 
 static int read_stream(FILE *f, const char *name, char **data, size_t *size)
 {

@@ -132,7 +132,7 @@ static void print_model(const qn_info *i)
         return;
     }
     printf("\nmemory on backend %s with a context of %d\n", i->opts.cuda ? "cuda" : "cpu", i->opts.n_ctx);
-    qn_print_memory(stdout, "  ", &i->memory, i->available);
+    qn_print_memory(true, &i->memory, i->available);
 }
 
 static void print_tokenizer(const qn_info *i)

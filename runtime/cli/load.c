@@ -41,7 +41,7 @@ static const qn_opt backend_opts[] = {
      offsetof(qn_model_args, n_threads), 1, 4096},
     {"-ub, --ubatch-size", "N", "Prompt tokens processed at once. Default: 512.", QN_OPT_INT,
      offsetof(qn_model_args, n_ubatch), 1, INT_MAX},
-    {"-b, --batch-size", "N", "The same as -ub; of both, the smaller counts.", QN_OPT_INT,
+    {"-b, --batch-size", "N", "The same as -ub; of both, the smaller counts. Default: 512.", QN_OPT_INT,
      offsetof(qn_model_args, n_batch), 1, INT_MAX},
     {"--cache", "DIR", "Folder of compiled kernels, or none (backend cuda).", QN_OPT_STR,
      offsetof(qn_model_args, cache)},
@@ -86,7 +86,9 @@ static int check_dir(const char *option, const char *dir)
 
 int qn_model_args_finish(qn_model_args *a, const char *command, const char *positional)
 {
-    if (a->path != NULL && positional != NULL) {
+    if (a->path != NULL && positional != NULL && qn_opt_from_env(a->path)) {
+        a->path = positional;
+    } else if (a->path != NULL && positional != NULL) {
         return qn_cli_usage_error(command, "two models: '%s' and -m '%s'", positional, a->path);
     }
     a->path = a->path != NULL ? a->path : positional;
@@ -100,8 +102,10 @@ int qn_model_args_finish(qn_model_args *a, const char *command, const char *posi
 static void log_line(void *user, int level, const char *line)
 {
     (void)user;
-    if (level <= qn_cli_verbosity) {
-        qn_cli_note("%s", line);
+    if (qn_cli_debugs(QN_DEBUG_ENGINE)) {
+        qn_cli_debug(QN_DEBUG_ENGINE, "%s", line);
+    } else {
+        (level > 0 ? qn_cli_detail : qn_cli_note)("%s", line);
     }
 }
 
@@ -152,7 +156,7 @@ uint64_t qn_peak_memory(void)
     return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
 }
 
-void qn_print_memory(FILE *f, const char *prefix, const qn_memory *m, uint64_t available)
+void qn_print_memory(bool to_stdout, const qn_memory *m, uint64_t available)
 {
     const struct {
         const char *what;
@@ -164,7 +168,12 @@ void qn_print_memory(FILE *f, const char *prefix, const qn_memory *m, uint64_t a
     size_t n = sizeof rows / sizeof *rows - (available == 0);
     for (size_t i = 0; i < n; i++) {
         char text[24];
-        fprintf(f, "%s%-12s %12s\n", prefix, rows[i].what, qn_memory_text(rows[i].bytes, text));
+        qn_memory_text(rows[i].bytes, text);
+        if (to_stdout) {
+            printf("  %-12s %12s\n", rows[i].what, text);
+        } else {
+            qn_cli_detail("  %-12s %12s", rows[i].what, text);
+        }
     }
 }
 
@@ -186,9 +195,9 @@ static void describe(const quern_session *s)
         qn_cli_note("warning: a context of %d is more than the %d the model was trained for",
                     s->exec->opts.n_ctx, m->n_ctx_train);
     }
-    if (qn_cli_verbosity > 0) {
+    if (qn_cli_wants(1)) {
         /* What a card has free by now is what the session left. */
-        qn_print_memory(stderr, "quern:   ", &mem, s->exec->opts.cuda ? 0 : qn_memory_available());
+        qn_print_memory(false, &mem, s->exec->opts.cuda ? 0 : qn_memory_available());
     }
 }
 

@@ -44,8 +44,8 @@ void qn_loaded_free(qn_loaded *l);
 quern_model_params qn_cli_model_params(const qn_model_args *a);
 quern_session_params qn_cli_session_params(const qn_model_args *a);
 
-/* One line a part, the sum, and what is available (0: not printed), on `f`, each behind `prefix`. */
-void qn_print_memory(FILE *f, const char *prefix, const qn_memory *m, uint64_t available);
+/* One line a part, the sum, and what is available (0: not printed), on stdout, or as details. */
+void qn_print_memory(bool to_stdout, const qn_memory *m, uint64_t available);
 
 /* Seconds of a clock that only goes forward; bytes this process had resident at most. */
 double qn_seconds(void);

@@ -1,29 +1,12 @@
-/* main.c: the table of commands and what happens before one of them is chosen. */
+/* main.c: what happens before a command is chosen. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/commands.h"
+#include "cli/cli.h"
+#include "cli/foreign.h"
 #include "model/yaml.h"
-
-const qn_command qn_commands[] = {
-    {"run", qn_cmd_run, "complete a prompt", "Generate"},
-    {"info", qn_cmd_info, "what a file says: metadata, tensors, tokenizer, memory", "Look inside"},
-    {"plan", qn_cmd_plan, "the steps a model's tokens go through", "Look inside"},
-    {"ptx", qn_cmd_ptx, "the kernels a model is compiled to", "Look inside"},
-    {"logits", qn_cmd_logits, "logits, or one step's output, for a file of ids", "Look inside"},
-    {"tokenize", qn_cmd_tokenize, "token ids of a text", "Text"},
-    {"detokenize", qn_cmd_detokenize, "text of token ids", "Text"},
-    {"check", qn_cmd_check, "a model config, alone or against a file", "Model configs"},
-    {"draft", qn_cmd_draft, "a config proposed for a file whose architecture has none", "Model configs"},
-    {"bench", qn_cmd_bench, "tokens per second", "Measure"},
-    {"profile", qn_cmd_profile, "where the time goes, step by step", "Measure"},
-    {"perplexity", qn_cmd_perplexity, "how well a model predicts a text", "Measure"},
-    {"doctor", qn_cmd_doctor, "what of CUDA was found, and what is missing", "This machine"},
-    {"cache", qn_cmd_cache, "list, verify, warm or clear the compiled kernels", "This machine"},
-    {0},
-};
 
 static const qn_command *find(const char *name)
 {
@@ -37,9 +20,13 @@ static const qn_command *find(const char *name)
 
 static int unknown(const char *name)
 {
-    const char *names[sizeof qn_commands / sizeof *qn_commands] = {0};
+    const char *names[64] = {0}, *instead = qn_foreign_command(name);
     size_t n = 0;
-    for (const qn_command *c = qn_commands; c->name != NULL; c++) {
+    if (instead != NULL) {
+        qn_cli_error("command '%s' is not supported: %s; see 'quern --help'", name, instead);
+        return QN_EXIT_USAGE;
+    }
+    for (const qn_command *c = qn_commands; c->name != NULL && n < sizeof names / sizeof *names; c++) {
         names[n++] = c->name;
     }
     const char *near = qn_nearest(name, names, n);

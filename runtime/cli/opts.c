@@ -2,8 +2,6 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <limits.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,20 +9,39 @@
 
 #include "base/alloc.h"
 #include "cli/cli.h"
+#include "cli/foreign.h"
+#include "cli/opts_internal.h"
 #include "model/yaml.h"
 
 static struct common {
-    bool verbose, quiet, help;
+    int verbosity;
+    const char *log_file, *debug;
+    bool help;
 } common;
 
 static const qn_opt common_opts[] = {
-    {"-q, --quiet", NULL, "Nothing on stderr but errors.", QN_OPT_FLAG, offsetof(struct common, quiet)},
-    {"-v, --verbose", NULL, "More on stderr: memory table, end tokens, effective values.", QN_OPT_FLAG,
-     offsetof(struct common, verbose)},
+    {"-q, --quiet", NULL, "Nothing on stderr but errors.", QN_OPT_SET, offsetof(struct common, verbosity),
+     -1},
+    {"-v, --verbose", NULL, "More on stderr: memory table, end tokens, effective values.", QN_OPT_SET,
+     offsetof(struct common, verbosity), 1},
+    {"--log-file", "FILE",
+     "Append what goes to stderr, and what -v would add, to a file too; -q leaves it there.", QN_OPT_STR,
+     offsetof(struct common, log_file)},
+    {"--debug", "LIST",
+     "Topics behind commas: options (what was set, and where), engine (details of the library), prompt (ids "
+     "and "
+     "pieces), chunks (of the prompt, with times), tokens (each with its time); all.",
+     QN_OPT_STR, offsetof(struct common, debug)},
     {"-h, --help", NULL, "Print this help.", QN_OPT_FLAG, offsetof(struct common, help)},
     {0},
 };
 const qn_opt_group qn_common_group = {"General", common_opts, &common};
+
+/* While qn_opts_visit runs: who gets the tables instead of a parse. */
+static struct visitor {
+    void (*fn)(void *user, const qn_usage *u);
+    void *user;
+} visitor;
 
 /* One spelling of an option; argp's key of it is its letter, else LONG_KEY + its index. */
 typedef struct opt_name {
@@ -43,6 +60,8 @@ typedef struct parse {
     size_t n_names;
     const char **positional;
     int n_positional;
+    qn_given *given; /* room for each name */
+    size_t n_given;
     int done; /* argv before this index is dealt with */
     int rc;   /* -1: go on */
 } parse;
@@ -87,7 +106,8 @@ static bool list_names(parse *p)
     }
     p->names = qn_arena_alloc(&p->arena, n * sizeof *p->names);
     p->options = qn_arena_alloc(&p->arena, (n + 1) * sizeof *p->options);
-    if (p->names == NULL || p->options == NULL) {
+    p->given = qn_arena_alloc(&p->arena, n * sizeof *p->given);
+    if (p->names == NULL || p->options == NULL || p->given == NULL) {
         return false;
     }
     for (size_t g = 0; g < p->u->n_groups; g++) {
@@ -106,6 +126,10 @@ static int unknown(const parse *p, const char *word)
 {
     size_t len = strcspn(word, "=");
     len = len > 2 ? len : strlen(word); /* no value follows a letter and "=" */
+    const char *instead = qn_foreign_option(word, len);
+    if (instead != NULL) {
+        return qn_cli_usage_error(p->u->name, "option '%.*s' is not supported: %s", (int)len, word, instead);
+    }
     const char **all = qn_calloc(p->n_names, sizeof *all);
     char *asked = strndup(word, len);
     const char *near = NULL;
@@ -121,118 +145,6 @@ static int unknown(const parse *p, const char *word)
     free(asked);
     free(all);
     return rc;
-}
-
-/* A whole number in [lo, hi] up to `end`; false otherwise. */
-static bool parse_int(const char *text, const char *end, long lo, long hi, int *out)
-{
-    char *stop;
-    errno = 0;
-    long v = strtol(text, &stop, 10);
-    if (text == end || stop != end || errno != 0 || v < lo || v > hi) {
-        return false;
-    }
-    *out = (int)v;
-    return true;
-}
-
-static int bad_number(const qn_usage *u, const qn_opt *o, const char *name, const char *value)
-{
-    const char *what = o->kind == QN_OPT_FLOAT  ? "a number"
-                       : o->kind == QN_OPT_INTS ? "a list of whole numbers"
-                                                : "a whole number";
-    if (o->min < o->max && o->max >= INT_MAX) {
-        return qn_cli_usage_error(u->name, "%s: '%s' is not %s >= %g", name, value, what, o->min);
-    }
-    if (o->min < o->max) {
-        return qn_cli_usage_error(u->name, "%s: '%s' is not %s in %g..%g", name, value, what, o->min, o->max);
-    }
-    return qn_cli_usage_error(u->name, "%s: '%s' is not %s", name, value, what);
-}
-
-static bool set_float(const qn_opt *o, const char *value, float *out)
-{
-    char *stop;
-    double v = strtod(value, &stop);
-    if (*value == 0 || *stop != 0 || !isfinite(v) || (o->min < o->max && !(v >= o->min && v <= o->max))) {
-        return false;
-    }
-    *out = (float)v;
-    return true;
-}
-
-static bool set_ints(const char *value, long lo, long hi, qn_ints *out)
-{
-    qn_ints_free(out);
-    for (const char *p = value;; p++) {
-        const char *end = p + strcspn(p, ",");
-        int v;
-        int *items = realloc(out->items, (out->n + 1) * sizeof *items);
-        if (items == NULL) {
-            return false;
-        }
-        out->items = items;
-        if (!parse_int(p, end, lo, hi, &v)) {
-            return false;
-        }
-        out->items[out->n++] = v;
-        if (*end == 0) {
-            return true;
-        }
-        p = end;
-    }
-}
-
-static int set_choice(const qn_usage *u, const qn_opt *o, const char *name, const char *value, int *out)
-{
-    char all[256] = "";
-    size_t n = 0;
-    for (; o->choices[n] != NULL; n++) {
-        if (strcmp(o->choices[n], value) == 0) {
-            *out = (int)n;
-            return -1;
-        }
-        size_t len = strlen(all);
-        snprintf(all + len, sizeof all - len, "%s%s", n > 0 ? ", " : "", o->choices[n]);
-    }
-    return qn_cli_usage_error(u->name, "%s: '%s' is none of %s", name, value, all);
-}
-
-/* -1: done; otherwise the exit status. */
-static int set(const qn_usage *u, const qn_opt *o, const char *name, const char *value, void *dst)
-{
-    bool ranged = o->min < o->max;
-    long lo = ranged ? (long)o->min : INT_MIN, hi = ranged ? (long)o->max : INT_MAX;
-    switch (o->kind) {
-    case QN_OPT_FLAG:
-        *(bool *)dst = true;
-        return -1;
-    case QN_OPT_UNSET:
-        *(bool *)dst = false;
-        return -1;
-    case QN_OPT_STR:
-        *(const char **)dst = value;
-        return -1;
-    case QN_OPT_STRS: {
-        qn_strs *s = dst;
-        const char **items = realloc(s->items, (s->n + 1) * sizeof *items);
-        if (items == NULL) {
-            return qn_cli_error("out of memory");
-        }
-        s->items = items;
-        s->items[s->n++] = value;
-        return -1;
-    }
-    case QN_OPT_INT:
-        return parse_int(value, value + strlen(value), lo, hi, dst) ? -1 : bad_number(u, o, name, value);
-    case QN_OPT_INTS:
-        return set_ints(value, lo, hi, dst) ? -1 : bad_number(u, o, name, value);
-    case QN_OPT_FLOAT:
-        return set_float(o, value, dst) ? -1 : bad_number(u, o, name, value);
-    case QN_OPT_CHOICE:
-        return set_choice(u, o, name, value, dst);
-    }
-    return -1;
 }
 
 /* Whether `word`, up to an "=", spells the name, with one dash or two. */
@@ -262,22 +174,37 @@ static int refused(const parse *p, const struct argp_state *state)
     return unknown(p, word);
 }
 
+static void note_given(parse *p, const void *dst, const char *name, const char *value)
+{
+    size_t i = 0;
+    while (i < p->n_given && p->given[i].dst != dst) {
+        i++;
+    }
+    p->n_given += i == p->n_given;
+    p->given[i] = (qn_given){dst, name, value};
+}
+
 /* An option and its value. argp also takes unique beginnings of long names, and the rest of a word as a
  * letter's value; here both are more likely another program's option ("-ngl"), so what has a value or a long
  * name is spelt out. */
-static int option(const parse *p, const opt_name *name, char *value, const struct argp_state *state)
+static int option(parse *p, const opt_name *name, const char *value, const struct argp_state *state)
 {
-    int at = state->next - 1;
+    /* Within a group of letters argp has not yet moved on. */
+    int at = state->next > p->done ? state->next - 1 : state->next;
     if (value != NULL && value == state->argv[at]) {
         at--;
     }
     const char *word = state->argv[at];
     bool flag_letter = value == NULL && is_letter(name->text);
-    if (!flag_letter && !spells(word, name)) {
+    /* Letters that share a word may spell another program's option ("-hf"). */
+    if (flag_letter ? word[2] != '\0' && qn_foreign_option(word, strcspn(word, "=")) != NULL
+                    : !spells(word, name)) {
         return unknown(p, word);
     }
-    return set(p->u, name->opt, name->text, value != NULL ? value : "",
-               (char *)name->base + name->opt->offset);
+    void *dst = (char *)name->base + name->opt->offset;
+    value = value != NULL ? value : "";
+    note_given(p, dst, name->text, value);
+    return qn_opts_set(p->u, name->opt, name->text, value, dst);
 }
 
 static error_t on_key(int key, char *arg, struct argp_state *state)
@@ -309,8 +236,27 @@ static error_t on_key(int key, char *arg, struct argp_state *state)
     return p->rc < 0 ? 0 : EINVAL;
 }
 
+/* What every command does once its options are set. -1: go on. */
+static int start(const parse *p)
+{
+    qn_cli_verbosity = common.verbosity;
+    int rc = qn_cli_log_open(common.log_file);
+    rc = rc >= 0 ? rc : qn_cli_debug_set(p->u->name, common.debug);
+    if (rc < 0) {
+        qn_opts_show(p->u, p->given, p->n_given);
+        if (qn_cli_wants(1)) {
+            qn_opts_check_env();
+        }
+    }
+    return rc;
+}
+
 int qn_opts_parse(const qn_usage *u, int argc, char **argv, const char **positional)
 {
+    if (visitor.fn != NULL) {
+        visitor.fn(visitor.user, u);
+        return QN_EXIT_OK;
+    }
     parse p = {.u = u, .positional = positional, .done = 1, .rc = -1};
     for (int i = 0; i < u->max_positional; i++) {
         positional[i] = NULL;
@@ -323,77 +269,34 @@ int qn_opts_parse(const qn_usage *u, int argc, char **argv, const char **positio
     error_t err =
         argp_parse(&argp, argc, argv,
                    ARGP_LONG_ONLY | ARGP_IN_ORDER | ARGP_NO_ERRS | ARGP_NO_HELP | ARGP_NO_EXIT, NULL, &p);
-    qn_arena_free(&p.arena);
     if (err != 0 && p.rc < 0) {
-        return qn_cli_error("%s", strerror(err));
+        p.rc = qn_cli_error("%s", strerror(err));
     }
-    qn_cli_verbosity = common.verbose ? 1 : common.quiet ? -1 : 0;
+    p.rc = p.rc >= 0 ? p.rc : qn_opts_from_env(u, p.given, p.n_given);
+    p.rc = p.rc >= 0 ? p.rc : start(&p);
+    qn_arena_free(&p.arena);
     return p.rc;
 }
 
-/* Words of `text` from column `indent` on, the first line already there. */
-static void print_wrapped(const char *text, int indent, int width)
+void qn_opts_visit(const qn_command *c, void (*fn)(void *user, const qn_usage *u), void *user)
 {
-    int col = indent;
-    for (const char *p = text; *p != 0;) {
-        int len = (int)strcspn(p, " \n");
-        if (col > indent && col + 1 + len > width) {
-            printf("\n%*s", indent, "");
-            col = indent;
-        } else if (col > indent) {
-            putchar(' ');
-            col++;
-        }
-        printf("%.*s", len, p);
-        col += len;
-        p += len;
-        if (*p == '\n') {
-            printf("\n%*s", indent, "");
-            col = indent;
-        }
-        p += *p != 0;
-    }
-    putchar('\n');
-}
-
-void qn_opts_help(const qn_usage *u)
-{
-    enum { INDENT = 30, WIDTH = 100 };
-    printf("Usage: quern %s %s\n\n", u->name, u->synopsis);
-    print_wrapped(u->doc, 0, WIDTH);
-    for (size_t g = 0; g < u->n_groups; g++) {
-        printf("\n%s:\n", u->groups[g].heading);
-        for (const qn_opt *o = u->groups[g].opts; o->names != NULL; o++) {
-            int col = printf("  %s%s%s", o->names, o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
-            if (col > INDENT - 2) {
-                printf("\n%*s", INDENT, "");
-            } else {
-                printf("%*s", INDENT - col, "");
-            }
-            print_wrapped(o->help, INDENT, WIDTH);
-        }
-    }
-}
-
-void qn_strs_free(qn_strs *s)
-{
-    free(s->items);
-    *s = (qn_strs){0};
-}
-
-void qn_ints_free(qn_ints *s)
-{
-    free(s->items);
-    *s = (qn_ints){0};
+    char name[32];
+    char *argv[] = {name, NULL};
+    snprintf(name, sizeof name, "%s", c->name);
+    visitor = (struct visitor){fn, user};
+    c->run(1, argv);
+    visitor.fn = NULL;
 }
 
 int qn_cli_usage_error(const char *command, const char *fmt, ...)
 {
+    char *text;
     va_list ap;
     va_start(ap, fmt);
-    fputs("quern: error: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "; see 'quern %s --help'\n", command);
+    if (vasprintf(&text, fmt, ap) >= 0) {
+        qn_cli_error("%s; see 'quern %s --help'", text, command);
+        free(text);
+    }
     va_end(ap);
     return QN_EXIT_USAGE;
 }

@@ -127,23 +127,32 @@ int qn_prompt_tokens(const quern_model *m, const qn_prompt_args *a, const char *
     return 0;
 }
 
-void qn_prompt_show(const quern_model *m, const int32_t *ids, size_t n)
+const char *qn_piece_text(const quern_model *m, int32_t id, char *text, size_t size)
 {
-    fprintf(stderr, "quern: prompt: %zu tokens\n", n);
+    size_t len = 0, n = 0;
+    const char *piece = m->tok != NULL ? qn_token_piece(m->tok, id, true, &len) : NULL;
+    text[0] = '\0';
+    for (size_t k = 0; k < len && n + 5 < size; k++) {
+        unsigned char c = (unsigned char)piece[k];
+        n += (size_t)(c == '\n'               ? snprintf(text + n, size - n, "\\n")
+                      : c < 0x20 || c == 0x7f ? snprintf(text + n, size - n, "\\x%02x", c)
+                                              : snprintf(text + n, size - n, "%c", c));
+    }
+    return text;
+}
+
+void qn_prompt_show(const quern_model *m, const int32_t *ids, size_t n, bool show)
+{
+    char text[512];
+    if (show) {
+        fprintf(stderr, "quern: prompt: %zu tokens\n", n);
+    }
+    qn_cli_debug(QN_DEBUG_PROMPT, "%zu tokens", n);
     for (size_t i = 0; i < n; i++) {
-        size_t len;
-        const char *piece = qn_token_piece(m->tok, ids[i], true, &len);
-        fprintf(stderr, "%8d  '", ids[i]);
-        for (size_t k = 0; k < len; k++) {
-            unsigned char c = (unsigned char)piece[k];
-            if (c == '\n') {
-                fputs("\\n", stderr);
-            } else if (c < 0x20 || c == 0x7f) {
-                fprintf(stderr, "\\x%02x", c);
-            } else {
-                fputc(c, stderr);
-            }
+        qn_piece_text(m, ids[i], text, sizeof text);
+        if (show) {
+            fprintf(stderr, "%8d  '%s'\n", ids[i], text);
         }
-        fputs("'\n", stderr);
+        qn_cli_debug(QN_DEBUG_PROMPT, "%d '%s'", ids[i], text);
     }
 }

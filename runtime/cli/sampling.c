@@ -67,9 +67,16 @@ int qn_sampling_finish(qn_sampling_args *a, const char *command)
     return rc < 0 ? QN_EXIT_ERROR : -1;
 }
 
+const char *qn_sampling_text(const quern_sampler_params *p, char text[160])
+{
+    snprintf(text, 160, "temp %g, top-k %d, top-p %g, min-p %g, repeat-penalty %g over %d",
+             (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p, (double)p->repeat_penalty,
+             p->repeat_last_n);
+    return text;
+}
+
 void qn_sampling_show(const quern_sampler_params *p)
 {
-    qn_cli_note("sampling: temp %g, top-k %d, top-p %g, min-p %g, repeat-penalty %g over %d",
-                (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p,
-                (double)p->repeat_penalty, p->repeat_last_n);
+    char text[160];
+    qn_cli_note("sampling: %s", qn_sampling_text(p, text));
 }

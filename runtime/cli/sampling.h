@@ -20,7 +20,8 @@ int qn_seed_parse(const char *text, uint64_t *seed);
 /* Sets params.seed from `seed`. -1: go on, else the exit status. */
 int qn_sampling_finish(qn_sampling_args *a, const char *command);
 
-/* The effective values, one line on stderr. */
+/* The effective values, into `text`; one line on stderr. */
+const char *qn_sampling_text(const quern_sampler_params *p, char text[160]);
 void qn_sampling_show(const quern_sampler_params *p);
 
 #endif

@@ -9,18 +9,18 @@ static double upload_rate(const qn_exec_stats *s)
 
 void qn_startup_print(const qn_exec_stats *s)
 {
-    if (s->n_kernels == 0 || qn_cli_verbosity < 1) {
+    if (s->n_kernels == 0 || !qn_cli_wants(1)) {
         return;
     }
-    qn_cli_note("  driver   %8.1f ms", 1e3 * s->driver);
-    qn_cli_note("  weights  %8.1f ms, %.1f MiB read and uploaded, %.1f GB/s", 1e3 * s->upload,
-                (double)s->upload_bytes / 1048576, upload_rate(s));
-    qn_cli_note("  kernels  %8.1f ms beside it, %d cached, %d compiled", 1e3 * s->kernels,
-                s->n_kernels - s->n_compiled, s->n_compiled);
-    qn_cli_note("  capture  %8.1f ms, %d captures%s%s", 1e3 * s->capture, s->captures,
-                s->graph_off[0] ? ", graph off: " : "", s->graph_off);
-    qn_cli_note("  device memory %.1f MiB; the host waited %d times", (double)s->device_bytes / 1048576,
-                s->syncs);
+    qn_cli_detail("  driver   %8.1f ms", 1e3 * s->driver);
+    qn_cli_detail("  weights  %8.1f ms, %.1f MiB read and uploaded, %.1f GB/s", 1e3 * s->upload,
+                  (double)s->upload_bytes / 1048576, upload_rate(s));
+    qn_cli_detail("  kernels  %8.1f ms beside it, %d cached, %d compiled", 1e3 * s->kernels,
+                  s->n_kernels - s->n_compiled, s->n_compiled);
+    qn_cli_detail("  capture  %8.1f ms, %d captures%s%s", 1e3 * s->capture, s->captures,
+                  s->graph_off[0] ? ", graph off: " : "", s->graph_off);
+    qn_cli_detail("  device memory %.1f MiB; the host waited %d times", (double)s->device_bytes / 1048576,
+                  s->syncs);
 }
 
 int qn_startup_json(json_t *object, const qn_exec_stats *s)

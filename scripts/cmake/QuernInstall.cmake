@@ -42,3 +42,22 @@ install(TARGETS quern ${quern_libraries}
 install(FILES ${PROJECT_SOURCE_DIR}/runtime/engine/quern.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/quern.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The manual page and the completions come out of the binary, so that they are those of its options. A binary for
+# another machine cannot be asked.
+if(NOT CMAKE_CROSSCOMPILING)
+  set(shell_dir ${CMAKE_CURRENT_BINARY_DIR}/shell)
+  add_custom_command(OUTPUT ${shell_dir}/quern.1 ${shell_dir}/quern ${shell_dir}/_quern ${shell_dir}/quern.fish
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${shell_dir}
+    COMMAND quern man > ${shell_dir}/quern.1
+    COMMAND quern completion bash > ${shell_dir}/quern
+    COMMAND quern completion zsh > ${shell_dir}/_quern
+    COMMAND quern completion fish > ${shell_dir}/quern.fish
+    DEPENDS quern
+    VERBATIM)
+  add_custom_target(quern_shell ALL DEPENDS ${shell_dir}/quern.1)
+  install(FILES ${shell_dir}/quern.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${shell_dir}/quern DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${shell_dir}/_quern DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${shell_dir}/quern.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()

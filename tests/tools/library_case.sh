@@ -27,4 +27,11 @@ for program in shared static; do
         exit 1
     fi
 done
+for page in man/man1/quern.1 bash-completion/completions/quern zsh/site-functions/_quern \
+    fish/vendor_completions.d/quern.fish; do
+    if ! grep -q -e perplexity "$prefix/b/share/$page"; then
+        echo "share/$page is not installed"
+        exit 1
+    fi
+done
 "$prefix/b/bin/quern" --version

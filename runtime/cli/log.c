@@ -1,0 +1,157 @@
+/* log.c: what goes to stderr and into the log file. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/opts.h"
+#include "model/yaml.h"
+
+int qn_cli_verbosity;
+
+static FILE *log_file;
+static unsigned topics;
+static bool transient; /* a line of progress stands on the terminal */
+
+static const char *const topic_names[] = {"options", "engine", "prompt", "chunks", "tokens"};
+_Static_assert(sizeof topic_names / sizeof *topic_names == QN_DEBUG_COUNT, "a name for each topic");
+
+bool qn_cli_on_terminal(void)
+{
+    return qn_cli_verbosity >= 0 && isatty(STDERR_FILENO);
+}
+
+void qn_cli_progress_end(void)
+{
+    if (transient) {
+        fputs("\r\033[K", stderr);
+        transient = false;
+    }
+}
+
+void qn_cli_progress(const char *fmt, ...)
+{
+    if (!qn_cli_on_terminal()) {
+        return;
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("\r\033[K", stderr);
+    vfprintf(stderr, fmt, ap);
+    fflush(stderr);
+    va_end(ap);
+    transient = true;
+}
+
+static void write_log(const char *prefix, const char *text)
+{
+    struct timeval now;
+    struct tm t;
+    char when[32];
+    gettimeofday(&now, NULL);
+    localtime_r(&now.tv_sec, &t);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &t);
+    fprintf(log_file, "%s.%03d %s%s\n", when, (int)(now.tv_usec / 1000), prefix, text);
+}
+
+/* One line, whole: stderr has no buffer. */
+static void write_line(bool to_stderr, const char *prefix, const char *fmt, va_list ap)
+{
+    char *text;
+    if (vasprintf(&text, fmt, ap) < 0) {
+        return;
+    }
+    if (to_stderr) {
+        qn_cli_progress_end();
+        fprintf(stderr, "quern: %s%s\n", prefix, text);
+    }
+    if (log_file != NULL) {
+        write_log(prefix, text);
+    }
+    free(text);
+}
+
+bool qn_cli_wants(int level)
+{
+    return level <= qn_cli_verbosity || log_file != NULL;
+}
+
+int qn_cli_error(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(true, "error: ", fmt, ap);
+    va_end(ap);
+    return QN_EXIT_ERROR;
+}
+
+void qn_cli_note(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(qn_cli_verbosity >= 0, "", fmt, ap);
+    va_end(ap);
+}
+
+void qn_cli_detail(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    write_line(qn_cli_verbosity >= 1, "", fmt, ap);
+    va_end(ap);
+}
+
+bool qn_cli_debugs(qn_debug topic)
+{
+    return (topics >> topic & 1) != 0;
+}
+
+void qn_cli_debug(qn_debug topic, const char *fmt, ...)
+{
+    if (qn_cli_debugs(topic)) {
+        char prefix[32];
+        va_list ap;
+        va_start(ap, fmt);
+        snprintf(prefix, sizeof prefix, "[%s] ", topic_names[topic]);
+        write_line(qn_cli_verbosity >= 0, prefix, fmt, ap);
+        va_end(ap);
+    }
+}
+
+int qn_cli_log_open(const char *path)
+{
+    if (path == NULL || log_file != NULL) {
+        return -1;
+    }
+    log_file = fopen(path, "a");
+    if (log_file == NULL) {
+        return qn_cli_error("--log-file %s: %s", path, strerror(errno));
+    }
+    setvbuf(log_file, NULL, _IOLBF, 0); /* what is written is there even where the process is killed */
+    return -1;
+}
+
+int qn_cli_debug_set(const char *command, const char *list)
+{
+    for (const char *p = list; p != NULL && *p != '\0';) {
+        char name[32];
+        size_t len = strcspn(p, ","), i = 0;
+        snprintf(name, sizeof name, "%.*s", (int)len, p);
+        while (i < QN_DEBUG_COUNT && strcmp(name, topic_names[i]) != 0) {
+            i++;
+        }
+        if (i == QN_DEBUG_COUNT && strcmp(name, "all") != 0) {
+            const char *near = qn_nearest(name, topic_names, QN_DEBUG_COUNT);
+            return qn_cli_usage_error(
+                command, "--debug: '%s' is none of options, engine, prompt, chunks, tokens, all%s%s%s", name,
+                near != NULL ? " (did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?)" : "");
+        }
+        topics |= i == QN_DEBUG_COUNT ? (1u << QN_DEBUG_COUNT) - 1 : 1u << i;
+        p += len + (p[len] == ',');
+    }
+    return -1;
+}
