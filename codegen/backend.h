@@ -22,6 +22,7 @@ typedef struct qn_exec_opts {
     const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
     const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
     bool no_graph;          /* decode by direct launches */
+    bool persistent;        /* decode as one launch a token */
     bool plain_attention;   /* prompts through the kernels of decode */
     bool no_fuse;           /* norms are kernels of their own, so that every step's output can be read */
     bool f32_activations;   /* few rows: f32 activations for quantised weights too, instead of 8-bit ones */

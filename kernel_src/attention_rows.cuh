@@ -6,7 +6,8 @@
 // spec::warps; spec::tiles: 16-row tiles of a warp; spec::keys: keys of a tile; spec::v_part: dimensions of
 // the values that a block sums; spec::kv_rows: rows of the cache, position p in row p % kv_rows; spec::q_vec:
 // floats of q that one load may take; spec::swizzled: layout of tiles (chunk_at).
-#pragma once
+#ifndef QN_ATTENTION_ROWS_CUH
+#define QN_ATTENTION_ROWS_CUH
 #include "reduce.cuh"
 
 constexpr int group = spec::n_head / spec::n_head_kv;
@@ -301,3 +302,5 @@ QN_DEV void write_rows(const running &w, float *out, i64 out_stride, const place
         }
     }
 }
+
+#endif

@@ -1,6 +1,7 @@
 // epilogue.cuh: what follows a product in `linear`: scale, bias, clamp, activation, division, out_scale,
 // soft-cap. defines: linear_epilogue
-#pragma once
+#ifndef QN_EPILOGUE_CUH
+#define QN_EPILOGUE_CUH
 #include "types.cuh"
 
 QN_DEV float xielu(float v)
@@ -33,3 +34,5 @@ QN_DEV float linear_epilogue(float y, int at, int seg, int local, const float *b
     }
     return y;
 }
+
+#endif

@@ -1,6 +1,7 @@
 // gemv.cuh: one warp's product of a weight row (planes.cuh) with one activation row in f32.
 // defines: gemv_row
-#pragma once
+#ifndef QN_GEMV_CUH
+#define QN_GEMV_CUH
 #include "planes.cuh"
 #include "reduce.cuh"
 
@@ -25,3 +26,5 @@ template <int DT> QN_DEV float gemv_row(const u8 *w, i64 n_rows, i64 row, const 
     }
     return warp_sum(sum);
 }
+
+#endif

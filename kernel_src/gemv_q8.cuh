@@ -2,7 +2,8 @@
 // activations in registers and streams rows: the next row is on its way while the current one is multiplied.
 // A long row is shared by spec::slices warps, some spans each. Partial sums go to shared memory.
 // defines: gemv_rows, load_first, load_slice, row_sum, rms_factor
-#pragma once
+#ifndef QN_GEMV_Q8_CUH
+#define QN_GEMV_Q8_CUH
 #include "quantise.cuh"
 
 constexpr int n_group = spec::n_in / GROUP;
@@ -174,3 +175,5 @@ QN_DEV float row_sum(const float *res, int i)
     }
     return y;
 }
+
+#endif

@@ -79,6 +79,20 @@ QN_DEV void ptx_grid_launch()
 #endif
 }
 
+// Barrier `id` (0 is that of __syncthreads) for the block's first n_thread threads.
+QN_DEV void ptx_named_barrier(int id, int n_thread)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_thread) : "memory");
+}
+
+// What other blocks wrote before they fenced and counted up is seen by those who read the count so.
+QN_DEV u32 ptx_load_acquire(const u32 *p)
+{
+    u32 v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
 // d += a * b, 16x8x16, f16 operands, f32 accumulators (row-major a, column-major b); sm_80 and newer.
 QN_DEV void ptx_mma_f16(float d[4], const u32 a[4], const u32 b[2])
 {

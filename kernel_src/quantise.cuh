@@ -1,7 +1,8 @@
 // quantise.cuh: activations as 8-bit groups of 32: code = round(x / d), d = max |x| / 127, and d * sum of
 // codes. A row of n values: [n / 32][16] codes of values 0-15, [n / 32][16] codes of values 16-31, [n / 32]
 // {d, d * sum}; rows begin at multiples of 16 bytes. defines: q8_row_bytes, quantise_group, load_act
-#pragma once
+#ifndef QN_QUANTISE_CUH
+#define QN_QUANTISE_CUH
 #include "planes.cuh"
 #include "reduce.cuh"
 
@@ -37,3 +38,5 @@ QN_DEV act_group load_act(const u8 *q8, int n, int g)
     const f32x2 ds = ((const f32x2 *)(q8 + n_group * 32))[g];
     return act_group{{lo.x, lo.y, lo.z, lo.w}, {hi.x, hi.y, hi.z, hi.w}, ds.x, ds.y};
 }
+
+#endif

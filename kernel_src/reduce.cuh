@@ -1,6 +1,7 @@
 // reduce.cuh: sums and maxima over a warp and over a block.
 // defines: warp_sum, warp_max, block_sum, block_max
-#pragma once
+#ifndef QN_REDUCE_CUH
+#define QN_REDUCE_CUH
 #include "types.cuh"
 
 enum { WARP = 32 };
@@ -61,3 +62,5 @@ template <int THREADS> QN_DEV float block_max(float v, float *scratch)
     }
     return top;
 }
+
+#endif

@@ -123,6 +123,9 @@ foreach(i RANGE ${last})
     string(JSON n_vocab GET "${manifest}" ${i} n_vocab)
     string(JSON tolerance GET "${manifest}" ${i} tol xlogits_f16_kv)
     set(modes decode few prefill mixed)
+    if(name MATCHES "^(llama|qwen3|gemma4-e2b)$")
+      list(APPEND modes persistent) # the decode list once more, as one launch
+    endif()
     if(name STREQUAL gemma3n)
       set(modes prefill mixed) # 22 layers of 256 wide inputs are slow; mixed walks all three lists
     endif()

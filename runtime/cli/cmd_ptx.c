@@ -41,12 +41,12 @@ static bool wanted(void *user, const qn_cuda_program *p)
     return a->glob == NULL || fnmatch(a->glob, p->source.symbol, 0) == 0;
 }
 
-/* The next constant of a generated source, "constexpr int kind = 1; // rms", as "kind=rms"; false: no more.
- */
+/* The next constant of a generated source, "constexpr int kind = 1; // rms", as "kind=rms"; false: no more. A
+ * persistent kernel has the constants of many, which its own kernels are listed with. */
 static bool next_constant(const char **text, char line[256])
 {
     const char *at = strstr(*text, "constexpr ");
-    if (at == NULL) {
+    if (at == NULL || strstr(*text, "#define QN_PERSISTENT") != NULL) {
         return false;
     }
     const char *name = at + strlen("constexpr "), *end = name + strcspn(name, "\n");

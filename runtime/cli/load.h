@@ -12,7 +12,7 @@ typedef struct qn_model_args {
     int backend, device, attention;
     int n_threads;
     int n_batch, n_ubatch;
-    bool exact, no_graph, no_fuse, f32_activations;
+    bool exact, no_graph, persistent, no_fuse, f32_activations;
     int n_outputs; /* most logits rows of a chunk; 0: the default */
     const char *cache, *variant;
     qn_ints end_tokens;

@@ -12,6 +12,8 @@ static const qn_opt target_opts[] = {
      QN_OPT_STR, offsetof(qn_target_args, arch)},
     {"--variant", "NAME", "Kernels of an older card: sm75, sm80, sm90a. Default: the architecture's best.",
      QN_OPT_STR, offsetof(qn_target_args, model.variant)},
+    {"--persistent", NULL, "The kernel of run --persistent too.", QN_OPT_FLAG,
+     offsetof(qn_target_args, model.persistent)},
     {"--device", "N", "Which GPU decides --arch and launch shapes. Default: 0.", QN_OPT_INT,
      offsetof(qn_target_args, model.device), 0, INT_MAX},
     {"-ub, --ubatch-size", "N", "As in run: rings of windowed layers hang on it. Default: 512.", QN_OPT_INT,

@@ -206,6 +206,7 @@ int qn_cuda_device_get(const qn_cuda *cuda, int index, qn_cuda_device *out, qn_e
         {QN_CU_ATTR_MULTIPROCESSORS, &out->multiprocessors},
         {QN_CU_ATTR_SMEM_PER_BLOCK_OPTIN, &out->smem_per_block},
         {QN_CU_ATTR_L2_BYTES, &out->l2_bytes},
+        {QN_CU_ATTR_COOPERATIVE_LAUNCH, &out->cooperative_launch},
     };
     qn_cu_result r = cuda->api.DeviceGet(&out->handle, index);
     r = r ? r : cuda->api.DeviceGetName(out->name, sizeof out->name, out->handle);

@@ -25,7 +25,8 @@ typedef struct qn_cuda_device {
     char name[128];
     int cc; /* 90: compute capability 9.0 */
     int multiprocessors;
-    int smem_per_block; /* most bytes a block may opt in to */
+    int cooperative_launch; /* 0: blocks of one launch cannot wait for each other */
+    int smem_per_block;     /* most bytes a block may opt in to */
     int l2_bytes;
     uint64_t memory; /* bytes */
     qn_cu_device handle;

@@ -32,17 +32,24 @@ int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_er
         grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
     qn_cu_result r;
-    if (x->dependent) {
-        qn_cu_launch_attribute early = {.id = QN_CU_LAUNCH_PROGRAMMATIC_SERIALIZATION,
-                                        .value.programmatic_serialization = 1};
-        qn_cu_launch_config c = {grid[0], grid[1],   grid[2],   a->threads, 1,
-                                 1,       a->shared, x->stream, &early,     1};
+    if (x->dependent || a->cooperative) {
+        qn_cu_launch_attribute how = {.id = QN_CU_LAUNCH_PROGRAMMATIC_SERIALIZATION,
+                                      .value.programmatic_serialization = 1};
+        if (a->cooperative) {
+            how = (qn_cu_launch_attribute){.id = QN_CU_LAUNCH_COOPERATIVE, .value.cooperative = 1};
+        }
+        qn_cu_launch_config c = {grid[0], grid[1], grid[2], a->threads, 1, 1, a->shared, x->stream, &how, 1};
         r = x->cuda.api.LaunchKernelEx(&c, x->functions[a->program], params, NULL);
     } else {
         r = x->cuda.api.LaunchKernel(x->functions[a->program], grid[0], grid[1], grid[2], a->threads, 1, 1,
                                      a->shared, x->stream, params, NULL);
     }
-    return r ? cu_fail(x, r, a->step ? a->step->name : a->repack ? a->repack->name : "argmax", err) : 0;
+    return r ? cu_fail(x, r,
+                       a->step     ? a->step->name
+                       : a->repack ? a->repack->name
+                                   : x->low.programs[a->program].name,
+                       err)
+             : 0;
 }
 
 static int run_action(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_action *a, int rows, int n_out,
@@ -77,6 +84,12 @@ int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *lis
     return 0;
 }
 
+/* How a whole decode step runs. */
+static const qn_cuda_list *decode_list(const qn_cuda_exec *x)
+{
+    return x->low.persistent.n ? &x->low.persistent : &x->low.decode;
+}
+
 void qn_cuda_capture(qn_cuda_exec *x)
 {
     const qn_cuda_api *cu = &x->cuda.api;
@@ -84,7 +97,7 @@ void qn_cuda_capture(qn_cuda_exec *x)
     qn_cu_graph graph = NULL;
     qn_err err = {""};
     qn_cu_result r = cu->StreamBeginCapture(x->stream, QN_CU_CAPTURE_THREAD_LOCAL);
-    int rc = r ? -1 : qn_cuda_launch(x, &x->base.plans->decode, &x->low.decode, 1, 1, 0, -1, &err);
+    int rc = r ? -1 : qn_cuda_launch(x, &x->base.plans->decode, decode_list(x), 1, 1, 0, -1, &err);
     if (!r) {
         r = cu->StreamEndCapture(x->stream, &graph);
     }
@@ -125,7 +138,7 @@ static int decode_once(qn_cuda_exec *x, qn_err *err)
         qn_cu_result r = x->cuda.api.GraphLaunch(x->graph, x->stream);
         return r ? cu_fail(x, r, "launching the decode graph", err) : 0;
     }
-    return qn_cuda_launch(x, &x->base.plans->decode, &x->low.decode, 1, 1, 0, -1, err);
+    return qn_cuda_launch(x, &x->base.plans->decode, decode_list(x), 1, 1, 0, -1, err);
 }
 
 static int put_state(qn_cuda_exec *x, const qn_run *r, int n_out, qn_err *err)

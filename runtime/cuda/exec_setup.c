@@ -351,7 +351,8 @@ static int build_kernels(qn_cuda_exec *x, qn_err *err)
                         .variant = arch.variant,
                         .multiprocessors = x->dev.multiprocessors,
                         .f32_activations = o->f32_activations,
-                        .no_fuse = o->no_fuse};
+                        .no_fuse = o->no_fuse,
+                        .persistent = o->persistent};
     x->dependent = arch.variant >= QN_VARIANT_SM90A && x->cuda.api.LaunchKernelEx;
     if (qn_lower(&x->low, x->base.plans, &lo, err)) {
         return -1;
@@ -393,25 +394,48 @@ static int build_kernels(qn_cuda_exec *x, qn_err *err)
 /* Blocks that ask for more shared memory than the default limit must say so beforehand. */
 static int raise_shared_limits(qn_cuda_exec *x, qn_err *err)
 {
-    const qn_cuda_list *lists[3] = {&x->low.decode, &x->low.few, &x->low.prefill};
-    for (int k = 0; k < 3; k++) {
+    const qn_cuda_list *lists[4] = {&x->low.decode, &x->low.few, &x->low.prefill, &x->low.persistent};
+    for (int k = 0; k < 4; k++) {
         for (int i = 0; i < lists[k]->n; i++) {
             const qn_cuda_action *a = &lists[k]->actions[i];
             if (a->is_gemm || a->shared <= 48 * 1024) {
                 continue;
             }
             if (a->shared > (uint32_t)x->dev.smem_per_block) {
-                return qn_fail(err, "step %s needs %u bytes of shared memory a block; the card has %d",
-                               a->step->name, a->shared, x->dev.smem_per_block);
+                return qn_fail(err, "%s needs %u bytes of shared memory a block; the card has %d",
+                               a->step ? a->step->name : x->low.programs[a->program].name, a->shared,
+                               x->dev.smem_per_block);
             }
             qn_cu_result r = x->cuda.api.FuncSetAttribute(x->functions[a->program],
                                                           QN_CU_FUNC_MAX_DYNAMIC_SMEM, (int)a->shared);
             if (r) {
-                return qn_cuda_fail(&x->cuda, r, a->step->name, err);
+                return qn_cuda_fail(&x->cuda, r, x->low.programs[a->program].name, err);
             }
         }
     }
     return 0;
+}
+
+/* Phases and counters of the persistent kernel. */
+static int place_phases(qn_cuda_exec *x, qn_err *err)
+{
+    qn_lowered *low = &x->low;
+    if (low->persistent.n == 0) {
+        return 0;
+    }
+    qn_cuda_action *a = &low->persistent.actions[0];
+    size_t phases = (size_t)low->n_phase * sizeof *low->phases;
+    size_t counters = (size_t)(low->n_phase + 1) * QN_CUDA_COUNTER_BYTES;
+    if (!x->dev.cooperative_launch || !x->cuda.api.LaunchKernelEx) {
+        return qn_fail(err, "--persistent: this card or driver has no cooperative launches");
+    }
+    if (alloc(x, phases, "phases", &a->args[0], err) || alloc(x, counters, "counters", &a->args[2], err)) {
+        return -1;
+    }
+    qn_cu_result r = x->cuda.api.MemcpyHtoDAsync(a->args[0], low->phases, phases, x->stream);
+    r = r ? r : x->cuda.api.MemsetD8Async(a->args[2], 0, counters, x->stream);
+    r = r ? r : x->cuda.api.StreamSynchronize(x->stream);
+    return r ? qn_cuda_fail(&x->cuda, r, "sending phases", err) : 0;
 }
 
 /* Uploads beside the compilation, then repacks; more batches follow where the staging area is small. */
@@ -460,6 +484,7 @@ int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
     }
     free(u.items);
     rc = rc ? rc : raise_shared_limits(x, err);
+    rc = rc ? rc : place_phases(x, err);
     x->base.stats.device_bytes = x->device_bytes;
     x->base.stats.upload_bytes = weight_bytes;
     x->base.stats.upload = u.seconds;

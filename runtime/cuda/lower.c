@@ -78,7 +78,7 @@ bool qn_cuda_is_planes(const qn_tensor *t)
 }
 
 /* Index of the program with this source; it is added where it is new. Takes the source. */
-static int find_program(lowerer *l, const char *name, qn_source *src)
+int qn_lower_program(lowerer *l, const char *name, qn_source *src)
 {
     qn_lowered *out = l->out;
     for (int i = 0; i < out->n_program; i++) {
@@ -107,7 +107,7 @@ static int find_program(lowerer *l, const char *name, qn_source *src)
     return out->n_program++;
 }
 
-static qn_cuda_action *add_action(lowerer *l)
+qn_cuda_action *qn_lower_add(lowerer *l)
 {
     qn_cuda_list *list = l->list;
     if (list->n == list->cap) {
@@ -143,8 +143,8 @@ int qn_lower_launch(lowerer *l, const launch *k)
     if (qn_source_make(&src, &r, l->err)) {
         return l->step ? qn_fail_prefix(l->err, "step %s", l->step->name) : -1;
     }
-    int program = find_program(l, name, &src);
-    qn_cuda_action *a = program < 0 ? NULL : add_action(l);
+    int program = qn_lower_program(l, name, &src);
+    qn_cuda_action *a = program < 0 ? NULL : qn_lower_add(l);
     if (!a) {
         return -1;
     }
@@ -164,7 +164,7 @@ int qn_lower_launch(lowerer *l, const launch *k)
 
 int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g)
 {
-    qn_cuda_action *a = add_action(l);
+    qn_cuda_action *a = qn_lower_add(l);
     if (!a) {
         return -1;
     }
@@ -242,6 +242,7 @@ int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, 
     memset(out, 0, sizeof *out);
     lowerer l = {.out = out, .plans = plans, .opts = opts, .err = err};
     if (lower_plan(&l, &plans->decode, &out->decode, LOWER_DECODE) || qn_lower_argmax(&l, &plans->decode) ||
+        (opts->persistent && qn_lower_persistent(&l)) ||
         lower_plan(&l, &plans->prefill, &out->few, LOWER_FEW) ||
         lower_plan(&l, &plans->prefill, &out->prefill, LOWER_PREFILL) || lower_repacks(&l)) {
         qn_lowered_free(out);
@@ -260,5 +261,7 @@ void qn_lowered_free(qn_lowered *l)
     free(l->few.actions);
     free(l->prefill.actions);
     free(l->repack.actions);
+    free(l->persistent.actions);
+    free(l->phases);
     memset(l, 0, sizeof *l);
 }

@@ -16,7 +16,9 @@ enum {
     QN_CUDA_ARGS = 24,
     QN_CUDA_MAX_SPLIT = 64,
     QN_CUDA_RING = 1024,
-    QN_CUDA_ARGMAX_BLOCKS = 64
+    QN_CUDA_ARGMAX_BLOCKS = 64,
+    QN_CUDA_PHASE_SHARED = 1280, /* kernel_src/persistent_begin.cuh */
+    QN_CUDA_COUNTER_BYTES = 64   /* from one counter of phases to the next */
 };
 
 /* Of kernel_src/types.cuh: qn_state. */
@@ -63,12 +65,20 @@ typedef struct qn_cuda_action {
     int program; /* index into qn_lowered.programs */
     uint32_t grid[3], threads, shared;
     const qn_tensor *repack; /* a weight's way into planes: args[0]: its blocks, set at run time */
+    bool cooperative;        /* all blocks must be on the card at once */
     int rows_axis;           /* grid axis that is set to the number of rows at run time; -1: none */
     uint32_t rows_per;       /* rows that one block of that axis serves */
     qn_rows rows;
     uint64_t args[QN_CUDA_ARGS]; /* every kernel parameter is a pointer or an i64 */
     int n_arg;
 } qn_cuda_action;
+
+/* Of kernel_src/persistent_begin.cuh: qn_phase. */
+typedef struct qn_cuda_phase {
+    int32_t program, threads;
+    uint32_t grid[3], n_block, before, reserved;
+    uint64_t args[QN_CUDA_ARGS];
+} qn_cuda_phase;
 
 typedef struct qn_cuda_list {
     qn_cuda_action *actions;
@@ -85,6 +95,11 @@ typedef struct qn_cuda_program {
 typedef struct qn_lowered {
     qn_cuda_list decode, few, prefill;
     qn_cuda_list repack; /* one action a quantised weight */
+    /* Decode as one launch (where asked for): an action with arguments phases [n_phase], n_phase and counters
+     * [1 + n_phase] of QN_CUDA_COUNTER_BYTES each, zero at first; the caller sets both addresses. */
+    qn_cuda_list persistent;
+    qn_cuda_phase *phases;
+    int n_phase;
     qn_cuda_program *programs;
     int n_program, cap_program;
 } qn_lowered;
@@ -95,6 +110,7 @@ typedef struct qn_lower_opts {
     int variant;          /* QN_VARIANT_* */
     bool no_fuse;         /* norms are kernels of their own */
     bool f32_activations; /* products of few rows take f32 activations for every weight type */
+    bool persistent;      /* the decode list as one launch too */
     int multiprocessors;  /* for launch shapes only, never for constants */
 } qn_lower_opts;
 

@@ -44,6 +44,12 @@ uint64_t qn_lower_at(const lowerer *l, qn_view v);
 uint64_t qn_lower_stride(const lowerer *l, qn_view v);
 uint64_t qn_lower_weight(const lowerer *l, const qn_tensor *t);
 
+/* A program of the list: its index (the source is taken), or -1. */
+int qn_lower_program(lowerer *l, const char *name, qn_source *src);
+qn_cuda_action *qn_lower_add(lowerer *l);
+/* The decode list as one launch: lower_persistent.c. */
+int qn_lower_persistent(lowerer *l);
+
 /* Attention of many rows: lower_attention.c. */
 int qn_lower_attention_prefill(lowerer *l);
 

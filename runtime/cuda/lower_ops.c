@@ -24,6 +24,13 @@ static uint32_t row_threads(int n)
     return t;
 }
 
+/* The persistent kernel's blocks are no larger than the products of decode want them. */
+static uint32_t decode_threads(const lowerer *l, uint32_t threads)
+{
+    enum { MOST = 512 };
+    return l->opts->persistent && l->mode == LOWER_DECODE && threads > MOST ? MOST : threads;
+}
+
 static int outputs(const lowerer *l)
 {
     return l->step->rows == QN_ROWS_OUTPUTS;
@@ -108,7 +115,7 @@ static int lower_embed(lowerer *l)
 {
     const qn_step *s = l->step;
     const qn_cuda_mem *m = l->opts->mem;
-    uint32_t threads = row_threads(s->spec.embed.n_embd / 2);
+    uint32_t threads = decode_threads(l, row_threads(s->spec.embed.n_embd / 2));
     uint64_t tokens = l->mode == LOWER_DECODE ? m->state + offsetof(qn_cuda_state, token) : m->tokens;
     launch k = {.kernel = "embed.cu",
                 .consts = {CONST("threads", (int)threads)},
@@ -138,7 +145,7 @@ static int lower_select(lowerer *l)
 static int lower_norm(lowerer *l)
 {
     const qn_step *s = l->step;
-    uint32_t threads = row_threads(s->spec.norm.n);
+    uint32_t threads = decode_threads(l, row_threads(s->spec.norm.n));
     l->q8_view.buf = -1;
     bool q8 = !s->spec.norm.residual && s->spec.norm.groups == 1 && q8_target(l, s->out[0]);
     launch k = {.kernel = "norm.cu",
@@ -214,7 +221,7 @@ static int lower_attention(lowerer *l)
     int chunks = (group + heads - 1) / heads, blocks = sp->n_head_kv * chunks;
     int split = 1;
     if (l->mode != LOWER_PREFILL) {
-        split = (int)ceil_div(2 * l->opts->multiprocessors, blocks);
+        split = (int)ceil_div((l->opts->persistent ? 1 : 2) * l->opts->multiprocessors, blocks);
         split = split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
     }
     size_t shared = 4 * (size_t)(heads * sp->k_dim + warps * heads * (32 + 2 + sp->v_dim) + 4);

@@ -89,7 +89,11 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        .ring = p,
                        .weight = some_weight,
                        .table = some_table};
-    qn_lower_opts lo = {opts, &mem, target->arch.variant, target->multiprocessors};
+    qn_lower_opts lo = {.exec = opts,
+                        .mem = &mem,
+                        .variant = target->arch.variant,
+                        .multiprocessors = target->multiprocessors,
+                        .persistent = opts->persistent};
     int rc = qn_lower(out, plans, &lo, err);
     free(some);
     return rc;
@@ -97,9 +101,9 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
 
 uint32_t qn_cuda_dynamic_shared(const qn_lowered *l, int program)
 {
-    const qn_cuda_list *lists[3] = {&l->decode, &l->few, &l->prefill};
+    const qn_cuda_list *lists[4] = {&l->decode, &l->few, &l->prefill, &l->persistent};
     uint32_t most = 0;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         for (int i = 0; i < lists[k]->n; i++) {
             const qn_cuda_action *a = &lists[k]->actions[i];
             if (!a->is_gemm && a->program == program && a->shared > most) {

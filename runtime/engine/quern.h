@@ -156,6 +156,7 @@ typedef struct quern_session_params {
     bool f32_activations;   /* decode: f32 activations for quantised weights too, instead of 8-bit ones */
     bool no_fuse;           /* every step a kernel of its own */
     bool no_graph;          /* decode by direct launches instead of a captured graph */
+    bool persistent;        /* decode as one launch a token whose blocks wait for each other */
     bool plain_attention;   /* prompts through decode's attention kernels, for bisecting */
 } quern_session_params;
 

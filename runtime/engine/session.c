@@ -61,6 +61,7 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .kernel_src = p->kernel_src,
         .variant = p->variant,
         .no_graph = p->no_graph,
+        .persistent = p->persistent,
         .plain_attention = p->plain_attention,
         .no_fuse = p->no_fuse,
         .f32_activations = p->f32_activations,

@@ -197,7 +197,8 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
                     .grid = {a->grid[0], a->grid[1], a->grid[2]},
                     .threads = a->threads,
                     .shared = a->shared,
-                    .dependent = a->repack == NULL,
+                    .dependent = a->repack == NULL && !a->cooperative,
+                    .cooperative = a->cooperative,
                     .seed = x->emu.seed + x->n_launch++,
                     .args = a->args,
                     .n_arg = a->n_arg};
@@ -226,6 +227,23 @@ static int repack_all(emu_exec *x, qn_err *err)
         }
         emu_freeze(planes);
     }
+    return 0;
+}
+
+/* Phases and counters of the persistent kernel. */
+static int place_phases(emu_exec *x, qn_err *err)
+{
+    qn_lowered *low = &x->low;
+    if (low->persistent.n == 0) {
+        return 0;
+    }
+    qn_cuda_action *a = &low->persistent.actions[0];
+    size_t phases = (size_t)low->n_phase * sizeof *low->phases;
+    if (alloc(&a->args[0], "phases", phases, EMU_READ_ONLY, err) ||
+        alloc(&a->args[2], "counters", (size_t)(low->n_phase + 1) * QN_CUDA_COUNTER_BYTES, 0, err)) {
+        return -1;
+    }
+    memcpy((void *)(uintptr_t)a->args[0], low->phases, phases);
     return 0;
 }
 
@@ -306,7 +324,10 @@ static int emu_exec_run(qn_exec *e, const qn_run *r, qn_err *err)
         emu_put(x->mem.tokens, r->tokens, sizeof(int32_t) * (size_t)r->n);
     }
     bool few = x->emu.list == EMU_LIST_FEW || (x->emu.list == EMU_LIST_AUTO && r->n <= QN_CUDA_FEW);
-    const qn_cuda_list *list = decode ? &x->low.decode : few ? &x->low.few : &x->low.prefill;
+    bool whole = r->first_step == 0 && r->stop_after < 0;
+    const qn_cuda_list *list = !decode                        ? (few ? &x->low.few : &x->low.prefill)
+                               : x->low.persistent.n && whole ? &x->low.persistent
+                                                              : &x->low.decode;
     if (run_list(x, plan, list, r->n, n_out, r->first_step, r->stop_after, err)) {
         return -1;
     }
@@ -369,9 +390,10 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .variant = emu->variant,
                         .multiprocessors = emu->multiprocessors,
                         .f32_activations = opts->f32_activations,
-                        .no_fuse = opts->no_fuse};
+                        .no_fuse = opts->no_fuse,
+                        .persistent = opts->persistent};
     if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err) ||
-        repack_all(x, err)) {
+        repack_all(x, err) || place_phases(x, err)) {
         emu_exec_free(&x->base);
         return -1;
     }

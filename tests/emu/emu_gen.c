@@ -63,7 +63,7 @@ static void add_program(generator *g, const qn_cuda_program *p)
 }
 
 static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *exec, int multiprocessors,
-                     qn_err *err)
+                     bool persistent, qn_err *err)
 {
     static const int variants[3] = {QN_VARIANT_SM75, QN_VARIANT_SM80, QN_VARIANT_SM90A};
     qn_cuda_mem mem = {.state = SOME_ADDRESS,
@@ -77,13 +77,14 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
     mem.k = calloc((size_t)plans->n_kv + 1, sizeof *mem.k);
     mem.v = calloc((size_t)plans->n_kv + 1, sizeof *mem.v);
     int rc = mem.bufs && mem.k && mem.v ? 0 : qn_fail(err, "out of memory");
-    for (int i = 0; i < 6 && rc == 0; i++) {
+    for (int i = 0; i < (persistent ? 7 : 6) && rc == 0; i++) {
         qn_lowered low;
         qn_lower_opts lo = {.exec = exec,
                             .mem = &mem,
-                            .variant = variants[i % 3],
+                            .variant = i == 6 ? QN_VARIANT_SM80 : variants[i % 3],
                             .multiprocessors = multiprocessors,
-                            .f32_activations = i >= 3};
+                            .f32_activations = i >= 3 && i < 6,
+                            .persistent = i == 6};
         rc = qn_lower(&low, plans, &lo, err);
         for (int k = 0; rc == 0 && k < low.n_program; k++) {
             add_program(g, &low.programs[k]);
@@ -103,7 +104,7 @@ static int add_case(void *user, emu_case *c)
     generator *g = user;
     qn_err err;
     g->n_case++;
-    if (add_plans(g, &c->plans, &c->exec, CASE_MULTIPROCESSORS, &err)) {
+    if (add_plans(g, &c->plans, &c->exec, CASE_MULTIPROCESSORS, false, &err)) {
         fprintf(stderr, "emu_gen: %s: %s\n", c->name, err.text);
         return 1;
     }
@@ -121,7 +122,7 @@ static int add_model(generator *g, const char *path)
         fprintf(stderr, "emu_gen: %s\n", err.text);
         return -1;
     }
-    int rc = qn_plans_build(&p, m, &err) || add_plans(g, p, &o, EMU_MULTIPROCESSORS, &err) ? -1 : 0;
+    int rc = qn_plans_build(&p, m, &err) || add_plans(g, p, &o, EMU_MULTIPROCESSORS, true, &err) ? -1 : 0;
     if (rc) {
         fprintf(stderr, "emu_gen: %s: %s\n", path, err.text);
     }
@@ -139,7 +140,7 @@ static int check_templates(const generator *g)
         for (int k = 0; k < g->n; k++) {
             uses += strcmp(g->programs[k].kernel, g->files.names[i]) == 0;
         }
-        if (uses == 0) {
+        if (uses == 0 && strcmp(g->files.names[i], "persistent.cu") != 0) { /* models have it */
             fprintf(stderr, "emu_gen: no case launches %s (tests/emu/emu_case_ops.c)\n", g->files.names[i]);
             missing++;
         }

@@ -31,6 +31,7 @@ struct emu_fiber {
     uint64_t result; /* of the warp-wide operation that woke it */
     bool waited;     /* ptx_grid_wait called */
     bool fenced;     /* __threadfence since its last write to global memory */
+    bool at_named;   /* EMU_AT_BARRIER: at the named one */
     std::vector<std::vector<emu_copy>> groups;
     std::vector<emu_copy> open_group;
 };
@@ -61,6 +62,8 @@ struct emu_block {
     uint32_t epoch; /* barriers passed */
     int n_thread, n_exited, n_waiting;
     emu_site barrier;
+    int n_named, named_id, named_threads; /* threads that wait at a named barrier, which, of how many */
+    emu_site named;
     unsigned char *shared; /* with EMU_SLACK bytes on both sides */
     struct emu_cell *shared_cells;
     std::vector<emu_fiber> fibers;

@@ -1,7 +1,7 @@
 /* emu_model MODEL.gguf TOKENS REFERENCE N_VOCAB TOLERANCE MODE: logits of a model through the lowered lists
  * under emulation against those of another engine. MODE: decode (one token after the other, and the greedy
- * choice of each), few (chunks for the few-row kernels), prefill (matrix products), mixed (all three in one
- * sequence). */
+ * choice of each), persistent (the same in one launch a token), few (chunks for the few-row kernels), prefill
+ * (matrix products), mixed (all three in one sequence). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,13 +66,13 @@ static int run_all(qn_exec *e, const int32_t *ids, int n, const int *chunks, int
 }
 
 static int run_model(const char *path, const int32_t *ids, int n, const int *chunks, int n_vocab,
-                     float *logits, qn_err *err)
+                     bool persistent, float *logits, qn_err *err)
 {
     qn_model *m;
     qn_plans *p = NULL;
     qn_exec *e = NULL;
     qn_model_opts mo = {.n_ctx = EMU_MODEL_CTX};
-    qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH};
+    qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH, .persistent = persistent};
     int n_program;
     emu_exec_opts eo = {.variant = QN_VARIANT_SM80, .multiprocessors = EMU_MULTIPROCESSORS, .seed = 1};
     eo.programs = emu_programs(&n_program);
@@ -102,17 +102,18 @@ int main(int argc, char **argv)
     int n_vocab = atoi(argv[4]), n = ids ? (int)(id_bytes / 4) : 0;
     double tolerance = atof(argv[5]), d2 = 0, ref2 = 0;
     const char *mode = argv[6];
-    const int *chunks = strcmp(mode, "decode") == 0    ? decode_chunks
-                        : strcmp(mode, "few") == 0     ? few_chunks
-                        : strcmp(mode, "prefill") == 0 ? prefill_chunks
-                                                       : mixed_chunks;
+    bool persistent = strcmp(mode, "persistent") == 0;
+    const int *chunks = strcmp(mode, "decode") == 0 || persistent ? decode_chunks
+                        : strcmp(mode, "few") == 0                ? few_chunks
+                        : strcmp(mode, "prefill") == 0            ? prefill_chunks
+                                                                  : mixed_chunks;
     if (!ids || !ref || n < 1 || n > MAX_TOKENS || ref_bytes != sizeof(float) * (size_t)n * (size_t)n_vocab) {
         fprintf(stderr, "emu_model: %s or %s is missing or of the wrong size\n", argv[2], argv[3]);
         return 1;
     }
     float *logits = calloc((size_t)n * (size_t)n_vocab, sizeof(float));
     qn_err err;
-    if (run_model(argv[1], ids, n, chunks, n_vocab, logits, &err)) {
+    if (run_model(argv[1], ids, n, chunks, n_vocab, persistent, logits, &err)) {
         fprintf(stderr, "emu_model: %s\n", err.text);
         return 1;
     }

@@ -49,6 +49,16 @@ QN_DEV void ptx_grid_launch()
 {
 }
 
+static inline void ptx_named_barrier(int id, int n_thread, EMU_SITE)
+{
+    emu_named_barrier(id, n_thread, file, line);
+}
+
+static inline u32 ptx_load_acquire(const u32 *p, EMU_SITE)
+{
+    return emu_load_acquire(p, file, line);
+}
+
 static inline void ptx_mma_f16(float d[4], const u32 a[4], const u32 b[2], EMU_SITE)
 {
     const emu_mma m = {d, a, b, 16};

@@ -71,9 +71,10 @@ void fiber_main()
     l->program->call(args);
     emu_fiber *f = emu_m.fiber;
     emu_block *b = emu_m.block;
-    if (b->n_waiting) {
-        emu_fail("barrier", b->barrier, "%s leaves the kernel while %d threads wait at the barrier",
-                 emu_who(), b->n_waiting);
+    if (b->n_waiting || b->n_named) {
+        emu_fail("barrier", b->n_waiting ? b->barrier : b->named,
+                 "%s leaves the kernel while %d threads wait at the barrier", emu_who(),
+                 b->n_waiting + b->n_named);
     }
     if (l->dependent && !f->waited) {
         emu_fail("dependency", emu_site{"", 0, nullptr},
@@ -222,7 +223,8 @@ void deadlock(emu_block *b)
         }
     }
     emu_fail("deadlock", emu_site{"", 0, nullptr},
-             "block (%u, %u, %u): %d threads wait at a barrier for ever", b->x, b->y, b->z, b->n_waiting);
+             "block (%u, %u, %u): %d threads wait at a barrier for ever", b->x, b->y, b->z,
+             b->n_waiting + b->n_named);
 }
 
 bool run_warp(emu_block *b, emu_warp *w)
@@ -368,6 +370,45 @@ int emu_barrier_count(int predicate, const char *file, int line)
     b->epoch++;
     emu_wait(EMU_READY, site); // any thread may be the first to go on
     return (int)f->result;
+}
+
+// One named barrier at a time, for the first n_thread threads of a block; the others must be waiting at the
+// block's barrier meanwhile, or come there without touching memory.
+void emu_named_barrier(int id, int n_thread, const char *file, int line)
+{
+    emu_block *b = emu_m.block;
+    const emu_site site = {file, line, nullptr};
+    emu_fiber *f = emu_m.fiber;
+    if (id < 1 || id > 15 || n_thread < 32 || n_thread % 32 != 0 || n_thread > b->n_thread) {
+        emu_fail("barrier", site, "%s: barrier %d of %d threads in a block of %d", emu_who(), id, n_thread,
+                 b->n_thread);
+    }
+    if (f->tid >= n_thread) {
+        emu_fail("barrier", site, "%s waits at a barrier of %d threads", emu_who(), n_thread);
+    }
+    if (b->n_named == 0) {
+        b->named = site;
+        b->named_id = id;
+        b->named_threads = n_thread;
+    } else if (b->named.line != line || strcmp(b->named.file, file) != 0 || b->named_id != id ||
+               b->named_threads != n_thread) {
+        emu_fail("barrier", site, "%s waits at this barrier, %d other threads at that of %s:%d", emu_who(),
+                 b->n_named, b->named.file, b->named.line);
+    }
+    if (++b->n_named < n_thread) {
+        f->at_named = true;
+        emu_wait(EMU_AT_BARRIER, site);
+        return;
+    }
+    for (emu_fiber &o : b->fibers) {
+        if (o.at_named) {
+            o.at_named = false;
+            emu_wake(b, o.tid);
+        }
+    }
+    b->n_named = 0;
+    b->epoch++;
+    emu_wait(EMU_READY, site); // any thread may be the first to go on
 }
 
 void emu_barrier(const char *file, int line)

@@ -17,6 +17,7 @@ extern emu_builtins emu_builtin;
 #define EMU_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 void emu_barrier(const char *file, int line);
+void emu_named_barrier(int id, int n_thread, const char *file, int line);
 int emu_barrier_count(int predicate, const char *file, int line);
 
 // A warp-wide operation: called once all lanes of mask have come; in, out and aux are indexed by lane.
@@ -52,6 +53,7 @@ struct emu_matrices { // of ldmatrix
 enum emu_type { EMU_I32, EMU_U32, EMU_U64, EMU_F32 };
 uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t compare, const char *file,
                     int line);
+uint32_t emu_load_acquire(const uint32_t *p, const char *file, int line);
 void emu_fence();
 void emu_grid_wait();
 

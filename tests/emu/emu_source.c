@@ -63,7 +63,14 @@ bool emu_source_has_variant(const qn_kernel_files *files, const char *kernel)
 
 static bool specialised(const qn_kernel_files *files, const char *name)
 {
-    return holds(files, name, "spec::") || holds(files, name, "QN_VARIANT");
+    return holds(files, name, "spec::") || holds(files, name, "QN_VARIANT") ||
+           strncmp(name, "persistent", 10) == 0 || strcmp(name, "again.cuh") == 0;
+}
+
+/* Is a header to be included once for each program of a persistent kernel (again.cuh)? */
+static bool again(const qn_kernel_files *files, const char *name)
+{
+    return specialised(files, name) || holds(files, name, "__syncthreads");
 }
 
 const emu_program *emu_source_find(const emu_program *table, int n, const char *text)
@@ -94,9 +101,20 @@ typedef struct copier {
     FILE *f;
     const qn_kernel_files *files;
     const char *dir;
+    bool persistent;
     char done[MAX_COPIED][64];
     int n_done;
 } copier;
+
+/* A header's text may be copied more than once: its guard must not keep the second copy out. */
+static void undefine_guard(FILE *f, const char *name)
+{
+    fputs("#undef QN_", f);
+    for (const char *c = name; *c; c++) {
+        fputc(*c == '.' ? '_' : *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c, f);
+    }
+    fputc('\n', f);
+}
 
 static void copy_text(copier *c, const char *name)
 {
@@ -115,10 +133,11 @@ static void copy_text(copier *c, const char *name)
     }
     int number = 1;
     char inner[64];
+    undefine_guard(c->f, name);
     fprintf(c->f, "#line 1 \"%s/%s\"\n", c->dir, name);
     for (const char *line = text; *line; line = next_line(line), number++) {
         if (included(line, inner)) {
-            if (specialised(c->files, inner)) {
+            if (c->persistent ? again(c->files, inner) : specialised(c->files, inner)) {
                 copy_text(c, inner);
             }
             fprintf(c->f, "#line %d \"%s/%s\"\n", number + 1, c->dir, name);
@@ -131,9 +150,43 @@ static void copy_text(copier *c, const char *name)
     fputc('\n', c->f);
 }
 
+/* The text of a persistent kernel (codegen/persistent.c): as it stands, with what it includes copied in, and
+ * the words it changes given back their meaning. */
+static void persistent_program(FILE *f, const qn_kernel_files *files, const char *dir, const char *text,
+                               int index)
+{
+    static const char kernel[] = "#define QN_KERNEL persistent_";
+    char name[64];
+    fprintf(f, "\nnamespace p%d {\n", index);
+    for (const char *line = text; *line; line = next_line(line)) {
+        if (included(line, name)) {
+            copier c = {.f = f, .files = files, .dir = dir, .persistent = true};
+            copy_text(&c, name);
+            fputs("#line 1 \"persistent program\"\n", f);
+        } else if (starts(line, kernel)) {
+            fprintf(f, "#define QN_KERNEL emu_p%d\n", index);
+        } else if (starts(line, "#define QN_VARIANT ")) {
+            fputs("#undef QN_VARIANT\n#undef QN_KERNEL\n#undef QN_THREADS\n", f);
+            fwrite(line, 1, (size_t)(next_line(line) - line), f);
+        } else if (!starts(line, "#define QN_PERSISTENT")) {
+            fwrite(line, 1, (size_t)(next_line(line) - line), f);
+        }
+    }
+    fprintf(f,
+            "\n#undef blockIdx\n#undef gridDim\n#undef __syncthreads\n#undef QN_ENTRY\n"
+            "#define blockIdx emu_builtin.block_idx\n#define gridDim emu_builtin.grid_dim\n"
+            "#define QN_ENTRY(...) extern \"C\" void\n"
+            "void call(const uint64_t *args)\n{\n    emu_call(emu_p%d, args);\n}\n} // namespace p%d\n",
+            index, index);
+}
+
 void emu_source_program(FILE *f, const qn_kernel_files *files, const char *dir, const char *text,
                         const char *kernel, int index)
 {
+    if (strstr(text, "#define QN_PERSISTENT ")) {
+        persistent_program(f, files, dir, text, index);
+        return;
+    }
     fprintf(f, "\nnamespace p%d {\n", index);
     for (const char *line = text; *line; line = next_line(line)) {
         if (!starts(line, "#")) {

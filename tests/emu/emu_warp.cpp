@@ -278,6 +278,18 @@ uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t c
     return old;
 }
 
+uint32_t emu_load_acquire(const uint32_t *p, const char *file, int line)
+{
+    const emu_site site = {file, line, nullptr};
+    if ((uintptr_t)p % sizeof *p) {
+        emu_fail("misaligned", site, "%s: a load of 4 bytes at %p", emu_who(), (const void *)p);
+    }
+    emu_yield(site);
+    emu_access(p, sizeof *p, EMU_ATOMIC, site);
+    emu_sync_acquire(p);
+    return *p;
+}
+
 void emu_fence()
 {
     emu_m.fiber->fenced = true;

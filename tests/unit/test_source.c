@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "codegen/compile.h"
+#include "codegen/kernel_files.h"
+#include "codegen/persistent.h"
 #include "codegen/source.h"
 
 static void constants_are_written_as_they_are(void **state)
@@ -159,6 +161,90 @@ static void entries_are_read_of_ptx_and_log(void **state)
     assert_int_equal(qn_compile_entries(longest, NULL, &k, &err), -1);
 }
 
+/* A persistent kernel includes such headers once a program (kernel_src/again.cuh). */
+static void headers_that_hang_on_a_program_may_be_included_again(void **state)
+{
+    (void)state;
+    qn_kernel_files f;
+    qn_err err;
+    assert_int_equal(qn_kernel_files_load(&f, NULL, &err), 0);
+    const char *list = qn_kernel_files_find(&f, "again.cuh");
+    assert_non_null(list);
+    bool again[64] = {0};
+    for (int pass = 0; pass < f.n_header; pass++) { /* until those that include such ones are known too */
+        for (int i = 0; i < f.n_header; i++) {
+            const char *name = f.names[i], *text = f.texts[i];
+            if (strcmp(name, "again.cuh") == 0 || strcmp(name, "ptx.cuh") == 0 ||
+                strcmp(name, "persistent_begin.cuh") == 0) {
+                continue;
+            }
+            again[i] = again[i] || strstr(text, "spec::") || strstr(text, "__syncthreads") ||
+                       strstr(text, "QN_VARIANT");
+            for (int k = 0; k < f.n_header && !again[i]; k++) {
+                char include[96];
+                snprintf(include, sizeof include, "#include \"%s\"", f.names[k]);
+                again[i] = again[k] && strstr(text, include);
+            }
+        }
+    }
+    for (int i = 0; i < f.n_header; i++) {
+        char guard[96] = "QN_", line[128];
+        size_t n = 3;
+        for (const char *c = f.names[i]; *c; c++) {
+            guard[n++] = *c == '.' ? '_' : (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+        }
+        guard[n] = '\0';
+        snprintf(line, sizeof line, "#undef %s\n", guard);
+        bool listed = strstr(list, line) != NULL;
+        snprintf(line, sizeof line, "#ifndef %s\n#define %s\n", guard, guard);
+        bool guarded = strstr(f.texts[i], line) != NULL;
+        if (listed != again[i] || guarded != again[i]) {
+            fail_msg(
+                "%s %s constants of a program or __syncthreads: it must %shave the guard %s and stand %sin "
+                "again.cuh",
+                f.names[i], again[i] ? "hangs on" : "hangs on no", again[i] ? "" : "not ", guard,
+                again[i] ? "" : "not ");
+        }
+    }
+    qn_kernel_files_free(&f);
+}
+
+static void a_persistent_kernel_holds_its_programs(void **state)
+{
+    (void)state;
+    qn_source norm, linear, both, again;
+    qn_err err;
+    qn_spec a = {0}, b = {0};
+    a.norm = (qn_spec_norm){.n = 64, .groups = 1, .kind = 1, .eps = 1e-5f, .out_scale = 1.0f};
+    b.linear = (qn_spec_linear){.n_in = 64, .n_out = 64, .n_seg = 1, .seg_out = {64}, .out_scale = 1.0f};
+    const qn_source_const threads = {"threads", 64, true, false}, warps = {"warps", 4, true, false};
+    assert_int_equal(qn_source_generate(&norm, &qn_ops[QN_OP_NORM], &a, 90, &threads, 1, &err), 0);
+    assert_int_equal(qn_source_generate(&linear, &qn_ops[QN_OP_LINEAR], &b, 90, &warps, 1, &err), 0);
+    qn_persistent_part parts[2] = {{&norm, 64}, {&linear, 128}};
+    assert_int_equal(qn_source_persistent(&both, parts, 2, 128, 90, &err), 0);
+    static const char *const wanted[] = {"#define QN_PERSISTENT 1\n",
+                                         "#define QN_THREADS 64\n#define QN_KERNEL run\n#include "
+                                         "\"again.cuh\"\n#include \"norm.cu\"\n",
+                                         "qn_caller<p1::run>::call(args);",
+                                         "#define QN_THREADS 128\n#define QN_KERNEL persistent_",
+                                         "#include \"persistent.cu\"\n"};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        if (!strstr(both.text, wanted[i])) {
+            fail_msg("missing: %s in\n%s", wanted[i], both.text);
+        }
+    }
+    parts[1].threads = 64;
+    assert_int_equal(qn_source_persistent(&again, parts, 2, 128, 90, &err), 0);
+    assert_string_not_equal(again.symbol, both.symbol);
+    qn_source_free(&again);
+    parts[1].threads = 48;
+    assert_int_equal(qn_source_persistent(&again, parts, 2, 128, 90, &err), -1);
+    assert_non_null(strstr(err.text, "48 threads"));
+    qn_source_free(&norm);
+    qn_source_free(&linear);
+    qn_source_free(&both);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +252,8 @@ int main(void)
         cmocka_unit_test(every_op_has_a_source),
         cmocka_unit_test(what_cannot_be_written_is_an_error),
         cmocka_unit_test(entries_are_read_of_ptx_and_log),
+        cmocka_unit_test(headers_that_hang_on_a_program_may_be_included_again),
+        cmocka_unit_test(a_persistent_kernel_holds_its_programs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,68 @@
+#include "codegen/persistent.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* The constants of a part, then its template, in a namespace. */
+static int print_part(FILE *f, const qn_persistent_part *part, int index, qn_err *err)
+{
+    const char *text = part->source->text, *defines = strstr(text, "#define QN_VARIANT ");
+    const char *include = defines ? strstr(defines, "#include \"") : NULL;
+    if (!include || part->threads < 32 || part->threads % 32 != 0) {
+        return qn_fail(err, "%s cannot be a phase of a persistent kernel: %d threads a block",
+                       part->source->symbol, part->threads);
+    }
+    fprintf(f, "namespace p%d { // %s\n", index, part->source->symbol);
+    fwrite(text, 1, (size_t)(defines - text), f);
+    fprintf(f, "#define QN_THREADS %d\n#define QN_KERNEL run\n#include \"again.cuh\"\n%s", part->threads,
+            include);
+    fprintf(f, "#undef QN_THREADS\n#undef QN_KERNEL\n} // namespace p%d\n\n", index);
+    return 0;
+}
+
+static int print_all(FILE *f, const qn_persistent_part *parts, int n_part, int variant, qn_err *err)
+{
+    fprintf(f, "#define QN_VARIANT %d\n#define QN_PERSISTENT 1\n#include \"persistent_begin.cuh\"\n",
+            variant);
+    fputs("namespace persistent {\n", f);
+    for (int i = 0; i < n_part; i++) {
+        if (print_part(f, &parts[i], i, err)) {
+            return -1;
+        }
+    }
+    fputs("QN_DEV void qn_run_phase(int program, const u64 *args)\n{\n    switch (program) {\n", f);
+    for (int i = 0; i < n_part; i++) {
+        fprintf(f, "    case %d:\n        qn_caller<p%d::run>::call(args);\n        break;\n", i, i);
+    }
+    fputs("    }\n}\n} // namespace persistent\n\n", f);
+    return 0;
+}
+
+int qn_source_persistent(qn_source *out, const qn_persistent_part *parts, int n_part, int threads,
+                         int variant, qn_err *err)
+{
+    *out = (qn_source){0};
+    size_t size = 0;
+    FILE *f = open_memstream(&out->text, &size);
+    if (!f) {
+        return qn_fail(err, "out of memory");
+    }
+    int rc = print_all(f, parts, n_part, variant, err);
+    if (fflush(f) == 0) {
+        unsigned long long hash = XXH3_64bits(out->text, size);
+        snprintf(out->spec, sizeof out->spec, "phases%d_threads%d_%016llx", n_part, threads, hash);
+        snprintf(out->symbol, sizeof out->symbol, "persistent_%.120s", out->spec);
+    }
+    fprintf(f, "#define QN_THREADS %d\n#define QN_KERNEL %s\n#include \"persistent.cu\"\n", threads,
+            out->symbol);
+    if (fclose(f) != 0 && rc == 0) {
+        rc = qn_fail(err, "out of memory");
+    }
+    if (rc != 0) {
+        qn_source_free(out);
+    }
+    return rc;
+}

@@ -1,0 +1,8 @@
+// again.cuh: headers that hang on a program's constants or on its number of threads may be included once
+// more, for another program of the same source (persistent_begin.cuh). No guard of its own.
+#undef QN_ATTENTION_ROWS_CUH
+#undef QN_EPILOGUE_CUH
+#undef QN_GEMV_CUH
+#undef QN_GEMV_Q8_CUH
+#undef QN_QUANTISE_CUH
+#undef QN_REDUCE_CUH
