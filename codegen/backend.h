@@ -9,6 +9,8 @@ enum { QN_MAX_SEQ = 8 }; /* sequences of an executor, each with KV caches of its
 
 typedef enum qn_outputs { QN_OUT_NONE, QN_OUT_LAST, QN_OUT_ALL } qn_outputs;
 
+enum { QN_LOADING_WEIGHTS, QN_LOADING_KERNELS };
+
 typedef struct qn_exec_opts {
     int n_ctx;     /* positions the KV caches hold */
     int n_ubatch;  /* most tokens of one run call */
@@ -28,6 +30,9 @@ typedef struct qn_exec_opts {
     bool f32_activations;   /* few rows: f32 activations for quantised weights too, instead of 8-bit ones */
     void (*log)(void *log_user, int level, const char *line); /* level 0: shown by default; may be NULL */
     void *log_user;
+    /* While it is made: bytes of weights sent, kernels compiled; from two threads at once; may be NULL. */
+    void (*loading)(void *user, int what, uint64_t done, uint64_t total);
+    void *loading_user;
 } qn_exec_opts;
 
 typedef struct qn_run {

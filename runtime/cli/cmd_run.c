@@ -1,37 +1,39 @@
-/* quern run: one prompt in, one answer out. */
-#include <errno.h>
+/* quern run: prompts in, answers out. */
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/check.h"
 #include "cli/commands.h"
-#include "cli/json.h"
-#include "cli/load.h"
-#include "cli/prompt.h"
-#include "cli/sampling.h"
-#include "cli/startup.h"
-#include "engine/memory.h"
+#include "cli/run.h"
+#include "text/tokenizer.h"
 
 typedef struct run_args {
     qn_model_args model;
     qn_prompt_args prompt;
     qn_sampling_args sampling;
-    int n_predict;
+    const char *prompts;
+    int n_predict, n_logprobs;
     qn_strs stop;
-    bool ignore_eos, stream, json, check;
+    int output; /* QN_RUN_* */
+    bool ignore_eos, stream, check;
     double start; /* when the command began */
 } run_args;
 
-typedef struct run_times {
-    double start; /* of the command, on qn_seconds' clock */
-    double first; /* seconds from there to the first token */
-    double load, prompt, decode;
-    size_t n_prompt;
-} run_times;
+static const char *const outputs[] = {"text", "json", "jsonl", NULL};
+
+static const qn_opt file_opts[] = {
+    {"--prompts", "FILE",
+     "Answers every line of a file, in order (- is stdin): text with escapes as in -p, or, where the first "
+     "line begins "
+     "with {, JSON objects: \"prompt\", and if wanted \"id\" and predict, temp, top_k, top_p, min_p, "
+     "repeat_penalty, "
+     "repeat_last_n, seed, stop, ignore_eos, logprobs, special. One that fails leaves the others; status 1 "
+     "then.",
+     QN_OPT_STR, offsetof(run_args, prompts)},
+    {0},
+};
 
 static const qn_opt answer_opts[] = {
     {"-n, --predict, --n-predict", "N",
@@ -42,70 +44,25 @@ static const qn_opt answer_opts[] = {
      "End before this text; may be given several times. Escapes as in -p.", QN_OPT_STRS,
      offsetof(run_args, stop)},
     {"--ignore-eos", NULL, "Never sample an end token.", QN_OPT_FLAG, offsetof(run_args, ignore_eos)},
+    {"--logprobs", "N",
+     "Log-probability of each token, and the N likeliest in its place, of the logits as the model gave them; "
+     "in text "
+     "form on stderr behind the answer. Default: none.",
+     QN_OPT_INT, offsetof(run_args, n_logprobs), 0, 1000},
     {"--no-stream", NULL, "Print the answer when it is complete.", QN_OPT_UNSET, offsetof(run_args, stream)},
-    {"--json", NULL, "Print one JSON object instead: text, ids, counts, times, stop reason.", QN_OPT_FLAG,
-     offsetof(run_args, json)},
+    {"-o, --output", "NAME",
+     "text; json, an object for each prompt: text, ids, counts, times, stop reason; jsonl, an object for "
+     "each token "
+     "as it comes and then that one. Default: text.",
+     QN_OPT_CHOICE, offsetof(run_args, output), 0, 0, outputs},
+    {"--json", NULL, "The same as -o json.", QN_OPT_SET, offsetof(run_args, output), QN_RUN_JSON},
+    {"--json-lines", NULL, "The same as -o jsonl.", QN_OPT_SET, offsetof(run_args, output), QN_RUN_JSONL},
     {"--check", NULL,
      "Instead of an answer: compare every step of prompt and -n greedy tokens (default 16) with the exact "
      "reference function on its own inputs; status 1 where one is beyond its tolerance.",
      QN_OPT_FLAG, offsetof(run_args, check)},
     {0},
 };
-
-static volatile sig_atomic_t interrupted, generating;
-
-/* The first Ctrl-C ends the answer; before and after it there is nothing to wait for. */
-static void on_interrupt(int sig)
-{
-    (void)sig;
-    if (!generating || interrupted) {
-        _exit(QN_EXIT_INTERRUPT);
-    }
-    interrupted = 1;
-}
-
-typedef struct sink {
-    bool stream;
-    run_times *t;
-    int write_error; /* errno of the write that failed */
-} sink;
-
-static bool on_text(void *user, const char *text, size_t len, int32_t token)
-{
-    sink *k = user;
-    (void)token;
-    if (k->t->first == 0) {
-        k->t->first = qn_seconds() - k->t->start;
-    }
-    if (k->stream && len > 0) {
-        fwrite(text, 1, len, stdout);
-        if (fflush(stdout) != 0) {
-            k->write_error = errno;
-            return false;
-        }
-    }
-    return !interrupted;
-}
-
-static const char *stop_name(quern_stop s)
-{
-    switch (s) {
-    case QUERN_STOP_END:
-        return "end";
-    case QUERN_STOP_STRING:
-        return "string";
-    case QUERN_STOP_LENGTH:
-        return "length";
-    case QUERN_STOP_ABORT:
-        return "abort";
-    }
-    return "?";
-}
-
-static double rate(double n, double s)
-{
-    return s > 0 && n > 0 ? n / s : 0;
-}
 
 static void show_settings(const run_args *a, const quern_model *m)
 {
@@ -120,120 +77,6 @@ static void show_settings(const run_args *a, const quern_model *m)
                                  text != NULL ? text : "");
     }
     qn_cli_detail("end tokens%s:%s", a->ignore_eos ? " (ignored)" : "", n == 0 ? " none" : list);
-}
-
-static void report(const qn_loaded *l, const quern_generate_result *r, const run_times *t)
-{
-    char peak[24], why[48] = "";
-    size_t n_decoded = r->n_generated > 0 ? r->n_generated - 1 : 0;
-    if (r->stop == QUERN_STOP_END) {
-        snprintf(why, sizeof why, " (token %d)", r->tokens[r->n_generated - 1]);
-    }
-    qn_cli_note("load   %10.1f ms; first token %.1f ms after the start", 1e3 * t->load, 1e3 * t->first);
-    qn_startup_print(&l->session->exec->stats);
-    qn_cli_note("prompt %10.1f ms, %6zu tokens, %8.2f t/s", 1e3 * t->prompt, t->n_prompt,
-                rate((double)t->n_prompt, t->prompt));
-    qn_cli_note("decode %10.1f ms, %6zu tokens, %8.2f t/s", 1e3 * t->decode, n_decoded,
-                rate((double)n_decoded, t->decode));
-    qn_cli_note("stop: %s%s after %zu tokens; peak memory %s", stop_name(r->stop), why, r->n_generated,
-                qn_memory_text(qn_peak_memory(), peak));
-}
-
-static int print_json(const run_args *a, const qn_loaded *l, const int32_t *ids,
-                      const quern_generate_result *r, const run_times *t)
-{
-    char seed[24]; /* a string: readers of JSON need not hold numbers of 64 bits */
-    json_t *o = json_object();
-    int bad = 0;
-    size_t n_decoded = r->n_generated > 0 ? r->n_generated - 1 : 0;
-    bad |= qn_json_set(o, "version", qn_json_str(quern_version()));
-    bad |= qn_json_set(o, "model", qn_json_str(a->model.path));
-    bad |= qn_json_set(o, "architecture", qn_json_str(l->model->model->arch));
-    bad |= qn_json_set(o, "backend", qn_json_str(quern_session_backend(l->session)));
-    bad |= qn_json_set(o, "exact", json_boolean(a->model.exact));
-    bad |= qn_json_set(o, "n_ctx", json_integer(quern_session_n_ctx(l->session)));
-    bad |= qn_json_set(o, "text", qn_json_text(r->text, r->text_len));
-    bad |= qn_json_set(o, "stop", qn_json_str(stop_name(r->stop)));
-    bad |= qn_json_set(o, "prompt_ids", qn_json_i32s(ids, t->n_prompt));
-    bad |= qn_json_set(o, "ids", qn_json_i32s(r->tokens, r->n_generated));
-    bad |= qn_json_set(o, "n_prompt", json_integer((json_int_t)t->n_prompt));
-    bad |= qn_json_set(o, "n_generated", json_integer((json_int_t)r->n_generated));
-    snprintf(seed, sizeof seed, "%" PRIu64, a->sampling.params.seed);
-    bad |= qn_json_set(o, "seed", qn_json_str(seed));
-    bad |= qn_json_set(o, "load_seconds", qn_json_real(t->load));
-    bad |= qn_json_set(o, "first_token_seconds", qn_json_real(t->first));
-    bad |= qn_startup_json(o, &l->session->exec->stats);
-    bad |= qn_json_set(o, "prompt_seconds", qn_json_real(t->prompt));
-    bad |= qn_json_set(o, "decode_seconds", qn_json_real(t->decode));
-    bad |= qn_json_set(o, "prompt_tokens_per_second", qn_json_real(rate((double)t->n_prompt, t->prompt)));
-    bad |= qn_json_set(o, "decode_tokens_per_second", qn_json_real(rate((double)n_decoded, t->decode)));
-    bad |= qn_json_set(o, "peak_memory_bytes", json_integer((json_int_t)qn_peak_memory()));
-    return qn_json_print(qn_json_whole(o, bad), JSON_COMPACT);
-}
-
-static int unescape_stops(run_args *a, char ***copies)
-{
-    *copies = calloc(a->stop.n + 1, sizeof **copies);
-    for (size_t i = 0; *copies != NULL && i < a->stop.n; i++) {
-        char *s = strdup(a->stop.items[i]);
-        if (s == NULL) {
-            return qn_cli_error("out of memory");
-        }
-        (*copies)[i] = s;
-        if (a->prompt.escape) {
-            s[qn_unescape(s, strlen(s))] = 0;
-        }
-    }
-    return *copies != NULL ? -1 : qn_cli_error("out of memory");
-}
-
-static int answer(run_args *a, qn_loaded *l, const int32_t *ids, run_times *t, const char *const *stops)
-{
-    quern_error err;
-    quern_sampler *sampler = NULL;
-    quern_generate_result r = {0};
-    sink out = {a->stream && !a->json, t, 0};
-    quern_generate_params p = {
-        .n_predict = a->n_predict,
-        .stop = stops,
-        .n_stop = a->stop.n,
-        .ignore_end = a->ignore_eos,
-        .on_text = on_text,
-        .user = &out,
-    };
-    double start = qn_seconds();
-    if (quern_sampler_new(&sampler, &a->sampling.params, &err) != 0 ||
-        quern_session_append(l->session, ids, t->n_prompt, false, &err) != 0) {
-        quern_sampler_free(sampler);
-        return qn_cli_error("%s", err.text);
-    }
-    t->prompt = qn_seconds() - start;
-    generating = 1;
-    int rc = quern_generate(l->session, sampler, &p, &r, &err);
-    generating = 0;
-    quern_sampler_free(sampler);
-    if (rc != 0) {
-        fflush(stdout);
-        return qn_cli_error("%s", err.text);
-    }
-    t->decode = r.decode_seconds;
-    if (a->json) {
-        rc = print_json(a, l, ids, &r, t);
-    } else {
-        if (!out.stream) {
-            fwrite(r.text, 1, r.text_len, stdout);
-        }
-        if (isatty(STDOUT_FILENO) && r.text_len > 0 && r.text[r.text_len - 1] != '\n') {
-            putchar('\n');
-        }
-        bool flushed = fflush(stdout) == 0;
-        rc = flushed && !ferror(stdout) ? QN_EXIT_OK
-                                        : qn_cli_error("cannot write the answer to stdout: %s",
-                                                       strerror(out.write_error ? out.write_error : errno));
-    }
-    report(l, &r, t);
-    quern_generate_result_free(&r);
-    return rc != QN_EXIT_OK ? rc : interrupted ? QN_EXIT_INTERRUPT : QN_EXIT_OK;
 }
 
 /* The prompt in chunks, its last few tokens in one of their own (short chunks may take other kernels), then
@@ -262,38 +105,107 @@ static int check_steps(const run_args *a, const quern_session *s, const int32_t 
         }
         rc = qn_checker_tokens(&c, &best, 1, 1, QN_PHASE_DECODE, logits);
     }
-    rc = rc == 0 ? qn_checker_report(&c, a->json) : QN_EXIT_ERROR;
+    rc = rc == 0 ? qn_checker_report(&c, a->output != QN_RUN_TEXT) : QN_EXIT_ERROR;
     qn_checker_close(&c);
     free(logits);
     return rc;
 }
 
-static int run_loaded(run_args *a, qn_loaded *l, const char *text, size_t len, const char *const *stops)
+static int check_request(const run_args *a, const qn_loaded *l, const qn_request *r)
 {
+    qn_err err;
     int32_t *ids;
-    run_times t = {.start = a->start, .load = l->seconds};
-    if (qn_prompt_tokens(l->model, &a->prompt, text, len, &ids, &t.n_prompt) != 0) {
+    size_t n;
+    if (qn_prompt_ids(l->model, r->special != 0, r->text, r->len, &ids, &n, &err) != 0) {
+        return qn_cli_error("%s", err.text);
+    }
+    if (a->prompt.show) {
+        qn_prompt_show(l->model, ids, n, true);
+    }
+    int n_ctx = quern_session_n_ctx(l->session);
+    int rc = n > (size_t)n_ctx ? qn_cli_error("the prompt has %zu tokens, the context holds %d", n, n_ctx)
+                               : check_steps(a, l->session, ids, n);
+    free(ids);
+    return rc;
+}
+
+static int answer_all(const run_args *a, const qn_loaded *l, const qn_request *requests, size_t n)
+{
+    const qn_run_output out = {.form = a->output,
+                               .stream = a->stream,
+                               .several = a->prompts != NULL,
+                               .args = &a->model,
+                               .loaded = l,
+                               .start = a->start};
+    size_t n_failed = 0;
+    int rc = QN_EXIT_OK;
+    if (a->sampling.params.temperature > 0) {
+        qn_cli_note("seed %" PRIu64, a->sampling.params.seed);
+    }
+    for (size_t i = 0; i < n && rc != QN_EXIT_INTERRUPT && (rc == QN_EXIT_OK || !ferror(stdout)); i++) {
+        qn_answer answer;
+        rc = qn_run_answer(&out, &requests[i], a->model.deterministic, a->prompt.show, &answer);
+        qn_answer_clear(&answer);
+        n_failed += rc == QN_EXIT_ERROR;
+    }
+    if (a->prompts != NULL && rc != QN_EXIT_INTERRUPT) {
+        qn_cli_note("%zu prompts, %zu failed; %.1f s", n, n_failed, qn_seconds() - a->start);
+    }
+    return n_failed > 0 && rc == QN_EXIT_OK ? QN_EXIT_ERROR : rc;
+}
+
+/* What the options say of every answer. -1: go on. */
+static int base_request(const run_args *a, qn_request *r)
+{
+    *r = (qn_request){.sampling = a->sampling.params,
+                      .n_predict = a->n_predict,
+                      .n_logprobs = a->n_logprobs,
+                      .ignore_eos = a->ignore_eos,
+                      .special = a->prompt.special};
+    return qn_request_set_stops(r, a->stop.items, a->stop.n, a->prompt.escape) == 0
+               ? -1
+               : qn_cli_error("out of memory");
+}
+
+/* The prompts, from the options or their file. -1: go on. */
+static int read_requests(const run_args *a, qn_request **requests, size_t *n)
+{
+    qn_request like;
+    int rc = base_request(a, &like);
+    if (rc >= 0) {
+        return rc;
+    }
+    if (a->prompts != NULL) {
+        rc = a->prompt.text != NULL || a->prompt.file != NULL
+                 ? qn_cli_usage_error("run", "--prompts together with -p or -f")
+             : a->check ? qn_cli_usage_error("run", "--check takes one prompt, not --prompts")
+                        : qn_requests_read(a->prompts, &like, a->prompt.escape, requests, n);
+        qn_request_clear(&like);
+        return rc;
+    }
+    *requests = malloc(sizeof **requests);
+    if (*requests == NULL) {
+        qn_request_clear(&like);
+        return qn_cli_error("out of memory");
+    }
+    **requests = like;
+    *n = 1;
+    return qn_prompt_read(&a->prompt, "run", &(*requests)->text, &(*requests)->len);
+}
+
+static int load_and_run(run_args *a, const qn_request *requests, size_t n)
+{
+    qn_loaded l = {0};
+    a->model.no_fuse |= a->check; /* every step's output is looked at */
+    qn_run_catch_interrupts();
+    if (qn_cli_load(&l, &a->model, QN_LOAD_SESSION | QN_LOAD_TEXT) != 0) {
         return QN_EXIT_ERROR;
     }
-    if (a->prompt.show || qn_cli_debugs(QN_DEBUG_PROMPT)) {
-        qn_prompt_show(l->model, ids, t.n_prompt, a->prompt.show);
-    }
     if (qn_cli_wants(1)) {
-        show_settings(a, l->model);
+        show_settings(a, l.model);
     }
-    int rc;
-    if (t.n_prompt > (size_t)quern_session_n_ctx(l->session)) {
-        rc = qn_cli_error("the prompt has %zu tokens, the context holds %d; shorten it or raise -c",
-                          t.n_prompt, quern_session_n_ctx(l->session));
-    } else if (a->check) {
-        rc = check_steps(a, l->session, ids, t.n_prompt);
-    } else {
-        if (a->sampling.params.temperature > 0) {
-            qn_cli_note("seed %" PRIu64, a->sampling.params.seed);
-        }
-        rc = answer(a, l, ids, &t, stops);
-    }
-    free(ids);
+    int rc = a->check ? check_request(a, &l, requests) : answer_all(a, &l, requests, n);
+    qn_loaded_free(&l);
     return rc;
 }
 
@@ -303,46 +215,37 @@ int qn_cmd_run(int argc, char **argv)
                   .prompt = qn_prompt_args_defaults,
                   .sampling = qn_sampling_args_defaults(),
                   .n_predict = -1,
+                  .n_logprobs = -1,
                   .stream = true,
                   .start = qn_seconds()};
     const qn_opt_group groups[] = {
-        qn_prompt_group(&a.prompt), {"Answer", answer_opts, &a}, qn_sampling_group(&a.sampling),
-        qn_load_group(&a.model),    qn_backend_group(&a.model),  qn_common_group,
+        qn_prompt_group(&a.prompt),
+        {"Many prompts", file_opts, &a},
+        {"Answer", answer_opts, &a},
+        qn_sampling_group(&a.sampling),
+        qn_load_group(&a.model),
+        qn_backend_group(&a.model),
+        qn_common_group,
     };
-    const qn_usage usage = {"run",
-                            "MODEL [-p TEXT | -f FILE] [options]",
-                            "Completes a prompt. The answer goes to stdout, everything else to stderr.",
-                            groups,
-                            sizeof groups / sizeof *groups,
-                            1};
+    const qn_usage usage = {
+        "run",
+        "MODEL [-p TEXT | -f FILE | --prompts FILE] [options]",
+        "Completes a prompt, or each of a file. Answers go to stdout, everything else to stderr.",
+        groups,
+        sizeof groups / sizeof *groups,
+        1};
     const char *positional[1];
-    char *text = NULL, **stops = NULL;
-    size_t len;
-    qn_loaded l = {0};
+    qn_request *requests = NULL;
+    size_t n = 0;
     int rc = qn_opts_parse(&usage, argc, argv, positional);
     rc = rc >= 0 ? rc : qn_model_args_finish(&a.model, "run", positional[0]);
     rc = rc >= 0 ? rc : qn_sampling_finish(&a.sampling, "run");
-    rc = rc >= 0 ? rc : unescape_stops(&a, &stops);
-    if (rc < 0) {
-        rc = qn_prompt_read(&a.prompt, "run", &text, &len);
+    rc = rc >= 0 ? rc : read_requests(&a, &requests, &n);
+    rc = rc >= 0 ? rc : load_and_run(&a, requests, n);
+    for (size_t i = 0; i < n; i++) {
+        qn_request_clear(&requests[i]);
     }
-    if (rc < 0) {
-        /* A write under way goes on: text handed over is never lost. A second Ctrl-C ends the process. */
-        struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | SA_RESETHAND};
-        sigaction(SIGINT, &act, NULL);
-    }
-    a.model.no_fuse |= a.check; /* every step's output is looked at */
-    if (rc < 0) {
-        rc = qn_cli_load(&l, &a.model, QN_LOAD_SESSION | QN_LOAD_TEXT) == 0
-                 ? run_loaded(&a, &l, text, len, (const char *const *)stops)
-                 : QN_EXIT_ERROR;
-    }
-    qn_loaded_free(&l);
-    for (size_t i = 0; stops != NULL && stops[i] != NULL; i++) {
-        free(stops[i]);
-    }
-    free(stops);
-    free(text);
+    free(requests);
     qn_strs_free(&a.stop);
     qn_ints_free(&a.model.end_tokens);
     return rc;

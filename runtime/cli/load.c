@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "cli/cli.h"
+#include "cli/progress.h"
 #include "engine/memory.h"
 
 const qn_model_args qn_model_args_defaults = {.n_ctx = -1};
@@ -59,6 +60,11 @@ static const qn_opt backend_opts[] = {
      offsetof(qn_model_args, no_graph)},
     {"--persistent", NULL, "Decode with one launch a token, whose blocks wait for each other (backend cuda).",
      QN_OPT_FLAG, offsetof(qn_model_args, persistent)},
+    {"--deterministic", NULL,
+     "Only what gives equal results for equal input, whatever ran before: each prompt from its beginning, "
+     "shipped "
+     "kernels, no tuned choice (docs/reproducibility.md).",
+     QN_OPT_FLAG, offsetof(qn_model_args, deterministic)},
     {"--exact", NULL, "CPU reference arithmetic: f32 throughout, slow.", QN_OPT_FLAG,
      offsetof(qn_model_args, exact)},
     {0},
@@ -134,6 +140,7 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .n_ubatch = n,
         .n_threads = a->n_threads,
         .exact = a->exact,
+        .loading = qn_progress_loading,
         .n_outputs = a->n_outputs,
         .cache = a->cache,
         .kernel_src = a->kernel_dir,
@@ -194,6 +201,10 @@ static void describe(const quern_session *s)
                 m->arch, s->exec->opts.n_ctx, trained, s->exec->name, s->exec->opts.exact ? " exact" : "",
                 s->exec->opts.n_threads, qn_memory_text(mem.weights, weights), qn_memory_text(mem.kv, kv),
                 qn_memory_text(mem.activations + mem.other, scratch));
+    if (s->exec->stats.n_compiled > 0) {
+        qn_cli_note("%d kernels compiled in %.1f s, %d from the cache", s->exec->stats.n_compiled,
+                    s->exec->stats.kernels, s->exec->stats.n_kernels - s->exec->stats.n_compiled);
+    }
     if (m->n_ctx_train > 0 && s->exec->opts.n_ctx > m->n_ctx_train) {
         qn_cli_note("warning: a context of %d is more than the %d the model was trained for",
                     s->exec->opts.n_ctx, m->n_ctx_train);
@@ -243,7 +254,9 @@ int qn_cli_load(qn_loaded *out, const qn_model_args *a, unsigned what)
     }
     if ((what & QN_LOAD_SESSION) != 0) {
         quern_session_params p = qn_cli_session_params(a);
-        if (quern_session_new(&out->session, out->model, &p, &err) != 0) {
+        int rc = quern_session_new(&out->session, out->model, &p, &err);
+        qn_cli_progress_end();
+        if (rc != 0) {
             qn_cli_error("%s", err.text);
             qn_loaded_free(out);
             return -1;

@@ -105,12 +105,10 @@ int qn_prompt_read(const qn_prompt_args *a, const char *command, char **text, si
     return -1;
 }
 
-int qn_prompt_tokens(const quern_model *m, const qn_prompt_args *a, const char *text, size_t len,
-                     int32_t **ids, size_t *n)
+int qn_prompt_ids(const quern_model *m, bool special, const char *text, size_t len, int32_t **ids, size_t *n,
+                  qn_err *err)
 {
-    quern_error err;
-    if (quern_tokenize(m, text, len, true, a->special != 0, ids, n, &err) != 0) {
-        qn_cli_error("%s", err.text);
+    if (quern_tokenize(m, text, len, true, special, ids, n, qn_public_err(err)) != 0) {
         return -1;
     }
     /* Some models want an end token behind a text; a text that is to go on has none. */
@@ -119,9 +117,19 @@ int qn_prompt_tokens(const quern_model *m, const qn_prompt_args *a, const char *
         --*n;
     }
     if (*n == 0) {
-        qn_cli_error("empty prompt: the model has no begin-of-text token to start from");
         free(*ids);
         *ids = NULL;
+        return qn_fail(err, "empty prompt: the model has no begin-of-text token to start from");
+    }
+    return 0;
+}
+
+int qn_prompt_tokens(const quern_model *m, const qn_prompt_args *a, const char *text, size_t len,
+                     int32_t **ids, size_t *n)
+{
+    qn_err err;
+    if (qn_prompt_ids(m, a->special != 0, text, len, ids, n, &err) != 0) {
+        qn_cli_error("%s", err.text);
         return -1;
     }
     return 0;

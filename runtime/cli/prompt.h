@@ -25,6 +25,10 @@ qn_opt_group qn_prompt_group(qn_prompt_args *a);
  * else the exit status (`command` for the usage message). */
 int qn_prompt_read(const qn_prompt_args *a, const char *command, char **text, size_t *len);
 
+/* Ids of a text, malloc'ed, with what the model wants in front; special: control tokens spelled out become
+ * those tokens. An empty prompt needs a begin-of-text token. */
+int qn_prompt_ids(const quern_model *m, bool special, const char *text, size_t len, int32_t **ids, size_t *n,
+                  qn_err *err);
 /* Its ids, malloc'ed, with what the model wants in front. 0, or -1 after printing the error: an empty prompt
  * needs a begin-of-text token. */
 int qn_prompt_tokens(const quern_model *m, const qn_prompt_args *a, const char *text, size_t len,

@@ -39,9 +39,10 @@ typedef struct qn_upload_item {
 } qn_upload_item;
 
 /* Copies through pinned buffers with several reader threads; returns when all is on the device. The calling
- * thread's context is used. seconds: may be NULL. */
+ * thread's context is used. seconds: may be NULL. sent: called from this thread with the bytes on their way
+ * so far; may be NULL. */
 int qn_upload(const qn_cuda *cuda, qn_cu_context ctx, const qn_upload_item *items, int n, int n_threads,
-              double *seconds, qn_err *err);
+              double *seconds, void (*sent)(void *user, uint64_t bytes), void *user, qn_err *err);
 
 typedef struct qn_placed {
     const void *key; /* qn_tensor or RoPE table */

@@ -213,6 +213,7 @@ typedef struct uploader {
     uint64_t staging;
     size_t staging_bytes;
     double seconds;
+    uint64_t sent, total; /* bytes of the batches before; of all */
     int rc;
     qn_err err;
 } uploader;
@@ -237,14 +238,26 @@ static void fill_batch(uploader *u)
     }
 }
 
+static void on_sent(void *user, uint64_t bytes)
+{
+    const uploader *u = user;
+    const qn_exec_opts *o = &u->x->base.opts;
+    if (o->loading) {
+        o->loading(o->loading_user, QN_LOADING_WEIGHTS, u->sent + bytes, u->total);
+    }
+}
+
 static void *run_upload(void *arg)
 {
     uploader *u = arg;
     double seconds = 0;
     int threads = qn_cpu_count() < UPLOAD_THREADS ? qn_cpu_count() : UPLOAD_THREADS;
     u->rc = qn_upload(&u->x->cuda, u->x->ctx, u->items + u->first, u->last - u->first, threads, &seconds,
-                      &u->err);
+                      on_sent, u, &u->err);
     u->seconds += seconds;
+    for (int i = u->first; i < u->last; i++) {
+        u->sent += u->items[i].bytes;
+    }
     return NULL;
 }
 
@@ -294,6 +307,10 @@ static void on_progress(void *user, const qn_jit_progress *p)
 {
     const qn_cuda_exec *x = user;
     char line[160];
+    if (x->base.opts.loading) {
+        x->base.opts.loading(x->base.opts.loading_user, QN_LOADING_KERNELS, (uint64_t)p->done,
+                             (uint64_t)p->total);
+    }
     if (!x->base.opts.log) {
         return;
     }
@@ -477,6 +494,9 @@ int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
         return -1;
     }
     uploader u = {.x = x};
+    for (int i = 0; i < x->n_placed; i++) {
+        u.total += x->placed[i].bytes;
+    }
     int rc = open_staging(&u, err);
     rc = rc ? rc : load_weights(x, &u, err);
     if (u.staging) {

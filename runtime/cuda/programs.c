@@ -124,7 +124,11 @@ static void on_log(void *user, int level, const char *line)
 
 static void on_progress(void *user, const qn_jit_progress *p)
 {
+    const qn_exec_opts *o = user;
     char line[320];
+    if (o->loading) {
+        o->loading(o->loading_user, QN_LOADING_KERNELS, (uint64_t)p->done, (uint64_t)p->total);
+    }
     if (p->done > 0) {
         snprintf(line, sizeof line, "%d/%d %.200s %.0f ms", p->done, p->total, p->name, 1e3 * p->seconds);
         on_log(user, 1, line);

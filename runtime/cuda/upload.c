@@ -14,6 +14,7 @@ typedef struct chunk {
     const char *src;
     uint64_t dst;
     size_t bytes;
+    uint64_t before; /* bytes of the chunks before it */
 } chunk;
 
 typedef struct job {
@@ -23,6 +24,9 @@ typedef struct job {
     int n;
     atomic_int next;
     atomic_uint failed; /* qn_cu_result of the first failure */
+    void (*sent)(void *user, uint64_t bytes);
+    void *user;
+    pthread_t caller; /* the one thread that calls it */
 } job;
 
 typedef struct reader {
@@ -76,6 +80,9 @@ static void *read_chunks(void *arg)
             s = cu->MemcpyHtoDAsync(j->chunks[i].dst, r.buffer[b], j->chunks[i].bytes, r.stream);
         }
         s = s ? s : cu->EventRecord(r.sent[b], r.stream);
+        if (!s && j->sent && pthread_equal(pthread_self(), j->caller)) {
+            j->sent(j->user, j->chunks[i].before + j->chunks[i].bytes);
+        }
     }
     if (r.stream) {
         qn_cu_result done = cu->StreamSynchronize(r.stream);
@@ -97,10 +104,13 @@ static chunk *make_chunks(const qn_upload_item *items, int n, int *n_chunk)
     }
     chunk *c = malloc(sizeof *c * (total + 1));
     int k = 0;
+    uint64_t before = 0;
     for (int i = 0; c && i < n; i++) {
         for (size_t at = 0; at < items[i].bytes; at += CHUNK) {
             size_t left = items[i].bytes - at;
-            c[k++] = (chunk){(const char *)items[i].src + at, items[i].dst + at, left < CHUNK ? left : CHUNK};
+            size_t bytes = left < CHUNK ? left : CHUNK;
+            c[k++] = (chunk){(const char *)items[i].src + at, items[i].dst + at, bytes, before};
+            before += bytes;
         }
     }
     *n_chunk = k;
@@ -108,12 +118,12 @@ static chunk *make_chunks(const qn_upload_item *items, int n, int *n_chunk)
 }
 
 int qn_upload(const qn_cuda *cuda, qn_cu_context ctx, const qn_upload_item *items, int n, int n_threads,
-              double *seconds, qn_err *err)
+              double *seconds, void (*sent)(void *user, uint64_t bytes), void *user, qn_err *err)
 {
     enum { MAX_READERS = 16 };
     struct timespec t0, t1;
     clock_gettime(CLOCK_MONOTONIC, &t0);
-    job j = {.cuda = cuda, .ctx = ctx};
+    job j = {.cuda = cuda, .ctx = ctx, .sent = sent, .user = user, .caller = pthread_self()};
     j.chunks = make_chunks(items, n, &j.n);
     if (!j.chunks) {
         return qn_fail(err, "out of memory for the upload");

@@ -338,6 +338,9 @@ static int run(generation *all, int n, qn_err *err)
 {
     quern_session *s = all->s;
     bool on_device = s->exec->loop != NULL;
+    for (int i = 0; i < n; i++) {
+        on_device = on_device && !all[i].p->keep_logits;
+    }
     for (bool going = true, first = true; going; first = false) {
         going = false;
         for (int i = 0; i < n && (first || !on_device); i++) { /* a device chooses all but the first itself */

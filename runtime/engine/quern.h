@@ -138,6 +138,11 @@ QUERN_API void quern_rendering_free(quern_rendering *r);
 QUERN_API int quern_rendering_tokens(const quern_model *m, const quern_rendering *r, int32_t **ids, size_t *n,
                                      quern_error *err);
 
+/* What takes time while a session is made: weights sent to a device (bytes), kernels compiled (their number).
+ * Where neither is needed the function is not called. */
+enum { QUERN_LOADING_WEIGHTS, QUERN_LOADING_KERNELS };
+typedef void (*quern_loading_fn)(void *user, int what, uint64_t done, uint64_t total);
+
 typedef enum quern_backend { QUERN_BACKEND_AUTO, QUERN_BACKEND_CPU, QUERN_BACKEND_CUDA } quern_backend;
 
 typedef struct quern_session_params {
@@ -150,14 +155,16 @@ typedef struct quern_session_params {
     int n_sequences; /* sequences that the session holds, each with the model's n_ctx positions; at most
                       * QUERN_MAX_SEQUENCES; 0: 1. See quern_session_select */
     /* backend cuda */
-    const char *cache;      /* folder of compiled kernels, "none", or NULL: the usual places */
-    const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
-    const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
-    bool f32_activations;   /* decode: f32 activations for quantised weights too, instead of 8-bit ones */
-    bool no_fuse;           /* every step a kernel of its own */
-    bool no_graph;          /* decode by direct launches instead of a captured graph */
-    bool persistent;        /* decode as one launch a token whose blocks wait for each other */
-    bool plain_attention;   /* prompts through decode's attention kernels, for bisecting */
+    const char *cache;        /* folder of compiled kernels, "none", or NULL: the usual places */
+    const char *kernel_src;   /* replaces the embedded kernel sources; NULL: embedded */
+    const char *variant;      /* "sm75", "sm80", "sm90a"; NULL: the card's best */
+    bool f32_activations;     /* decode: f32 activations for quantised weights too, instead of 8-bit ones */
+    bool no_fuse;             /* every step a kernel of its own */
+    bool no_graph;            /* decode by direct launches instead of a captured graph */
+    bool persistent;          /* decode as one launch a token whose blocks wait for each other */
+    bool plain_attention;     /* prompts through decode's attention kernels, for bisecting */
+    quern_loading_fn loading; /* may be called by several threads at once; NULL: none */
+    void *loading_user;
 } quern_session_params;
 
 /* A session owns KV caches for the model's n_ctx positions. What does not fit in memory is an error that says
@@ -236,6 +243,18 @@ QUERN_API void quern_sampler_free(quern_sampler *s);
 QUERN_API int quern_sample(quern_sampler *s, const float *logits, int n_vocab, const int32_t *history,
                            size_t n_history, int32_t *token, quern_error *err);
 
+typedef struct quern_logprob {
+    int32_t token;
+    float logprob; /* natural logarithm of its probability */
+} quern_logprob;
+
+/* Log-probabilities of a row of logits [n_vocab] as the model gave it: log-softmax in double precision,
+ * nothing penalised, filtered, masked or divided by a temperature. *chosen (may be NULL): that of `token`;
+ * top[n_top], at most n_vocab (may be NULL for 0): the likeliest tokens, falling, the lowest id first among
+ * equals. */
+QUERN_API int quern_logprobs(const float *logits, int n_vocab, int32_t token, float *chosen,
+                             quern_logprob *top, int n_top, quern_error *err);
+
 typedef enum quern_stop {
     QUERN_STOP_END,    /* an end token */
     QUERN_STOP_STRING, /* a stop string */
@@ -254,6 +273,9 @@ typedef struct quern_generate_params {
      * id just sampled. Return false to stop. May be NULL. */
     bool (*on_text)(void *user, const char *text, size_t len, int32_t token);
     void *user;
+    /* In on_text, quern_session_logits(s, -1) are what `token` was chosen from (for quern_logprobs). Every
+     * choice is then made on the host, also where the device could choose by itself. */
+    bool keep_logits;
 } quern_generate_params;
 
 typedef struct quern_generate_result {

@@ -7,6 +7,10 @@
 #include "engine/engine.h"
 #include "engine/memory.h"
 
+_Static_assert((int)QUERN_LOADING_WEIGHTS == (int)QN_LOADING_WEIGHTS &&
+                   (int)QUERN_LOADING_KERNELS == (int)QN_LOADING_KERNELS,
+               "what is loaded has two lists of names");
+
 enum { DEFAULT_UBATCH = 512, DEFAULT_OUTPUTS = 64 };
 
 /* auto: the GPU where one answers and the arithmetic asked for runs there, else the CPU with the reason said.
@@ -67,6 +71,8 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .f32_activations = p->f32_activations,
         .log = m->log,
         .log_user = m->log_user,
+        .loading = p->loading,
+        .loading_user = p->loading_user,
     };
     if (opts->n_seq > opts->n_ubatch) {
         return qn_fail(err, "chunks of %d tokens (context %d) are too small for %d sequences", opts->n_ubatch,
