@@ -138,6 +138,9 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
 void qn_cuda_memory(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *out);
 /* Is there a device that the CUDA executor can use? 0: yes, and *free_bytes of it are free. */
 int qn_cuda_available(int device, uint64_t *free_bytes, qn_err *err);
+/* The same, and whether kernels can be compiled for it and products computed: NVRTC, an architecture that is
+ * served, cuBLASLt. */
+int qn_cuda_usable(int device, uint64_t *free_bytes, qn_err *err);
 
 /* Makes a sequence the selected one; an error where there is no such one. */
 int qn_exec_select(qn_exec *e, int seq, qn_err *err);

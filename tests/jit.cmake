@@ -36,3 +36,12 @@ foreach(lib gpu/cuda/1 cublaslt/cublasLt/13)
   set_target_properties(fake_${source} PROPERTIES OUTPUT_NAME ${soname} SOVERSION ${version} VERSION ${version}
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake_gpu)
 endforeach()
+# GPU rows of docs/bug-cases.md.
+if(QUERN_NVRTC_TESTS)
+  foreach(id B23 B24 B25 B26 B27 B28 B29)
+    string(TOLOWER ${id} lower)
+    add_test(NAME bug-${id} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/bugs_gpu.py $<TARGET_FILE:quern>
+                                    ${CMAKE_CURRENT_BINARY_DIR}/fake_gpu -k test_${lower}_)
+    set_tests_properties(bug-${id} PROPERTIES LABELS "cli;bugs" TIMEOUT 600)
+  endforeach()
+endif()

@@ -386,25 +386,9 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
     return 0;
 }
 
-void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
-{
-    qn_cuda_sizes z = qn_cuda_scratch_sizes(p, opts);
-    *out = (qn_memory){.weights = qn_model_weight_bytes(p->model)};
-    for (int i = 0; i < p->n_kv; i++) {
-        const qn_kv_cache *k = &p->kv[i];
-        out->kv +=
-            2 * (uint64_t)k->n_head_kv * (uint64_t)(k->k_dim + k->v_dim) * (uint64_t)qn_kv_rows(k, opts);
-    }
-    for (int i = 0; i < p->n_buf; i++) {
-        out->activations += 4 * (uint64_t)p->bufs[i].width * (uint64_t)qn_buf_rows(&p->bufs[i], opts);
-    }
-    out->other = z.parts + z.w16 + z.a16 + z.row_scale + z.part_count + 2 * z.q8 + 2 * z.squares + z.product +
-                 (32 << 20);
-}
-
 int qn_cuda_available(int device, uint64_t *free_bytes, qn_err *err)
 {
-    static qn_cuda cuda; /* the driver stays open; loading it again finds it open */
+    qn_cuda cuda; /* the driver stays open; loading it again finds it open */
     qn_cuda_device dev;
     qn_cu_context ctx;
     size_t free_now = 0, total = 0;

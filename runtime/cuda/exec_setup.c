@@ -345,10 +345,12 @@ static int load_module(qn_cuda_exec *x, const qn_kernel **k, int i, qn_err *err)
         qn_cuda_fail(&x->cuda, r, (*k)->name, err);
         qn_err why = *err;
         if (!(*k)->cached || qn_jit_replace(x->jit, k, why.text, err)) {
-            return -1;
+            break;
         }
     }
-    return -1;
+    return qn_fail_prefix(err, "card of compute capability %d.%d, driver of CUDA %d.%d, NVRTC %d.%d",
+                          x->dev.cc / 10, x->dev.cc % 10, x->cuda.version / 1000, x->cuda.version % 1000 / 10,
+                          x->nvrtc.major, x->nvrtc.minor);
 }
 
 static int build_kernels(qn_cuda_exec *x, qn_err *err)
@@ -356,7 +358,7 @@ static int build_kernels(qn_cuda_exec *x, qn_err *err)
     qn_arch arch;
     double start = qn_cuda_seconds();
     const qn_exec_opts *o = &x->base.opts;
-    static char place[QN_PATH_MAX];
+    char place[QN_PATH_MAX];
     const char *why;
     if (qn_nvrtc_load(&x->nvrtc, x->cuda.version / 1000, err) ||
         qn_arch_for_device(&arch, &x->nvrtc, x->dev.cc, err) ||

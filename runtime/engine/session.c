@@ -25,11 +25,12 @@ static int choose_backend(const quern_model *m, const quern_session_params *p, q
     if (p->exact) {
         return qn_fail(err, "the exact arithmetic runs on backend cpu only");
     }
-    if (qn_cuda_available(p->device, &free_bytes, err) == 0) {
+    bool explicit_cuda = p->backend == QUERN_BACKEND_CUDA;
+    if ((explicit_cuda ? qn_cuda_available : qn_cuda_usable)(p->device, &free_bytes, err) == 0) {
         opts->cuda = true;
         return 0;
     }
-    if (p->backend == QUERN_BACKEND_CUDA) {
+    if (explicit_cuda) {
         return qn_fail_prefix(err, "backend cuda");
     }
     qn_engine_log(m, 0, "backend cpu: %s", err->text);

@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""Bug cases B23 to B29 of docs/bug-cases.md: bugs_gpu.py QUERN FAKE_GPU_DIR [unittest arguments]. FAKE_GPU_DIR holds a
+libcuda.so.1 and a libcublasLt.so.13 without arithmetic (tests/fake/fake_gpu.c); NVRTC is a real one."""
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+FAKE = os.path.abspath(sys.argv.pop(2))
+
+import cli_case
+from cli_case import DATA, SOURCE, CliCase, read, table
+
+QUANTS = os.path.join(DATA, "goldens", "quants")
+
+
+class Gpu(CliCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.long = cls.table("long", "--context", "100000")
+
+    def gpu(self, *args, cache="cache", **kw):
+        """A run on the fake card; `report` of the result has its counters."""
+        env = {"LD_LIBRARY_PATH": FAKE, "FAKE_REPORT": self.path("report"), "QUERN_CACHE": self.path(cache) if cache else None,
+               "CUDA_VISIBLE_DEVICES": None}
+        env.update({k: None if v is None else str(v) for k, v in kw.pop("env", {}).items()})
+        if os.path.exists(self.path("report")):
+            os.remove(self.path("report"))
+        r = self.quern(*args, env=env, timeout=240, **kw)
+        r.report = json.loads(read(self.path("report"))) if os.path.exists(self.path("report")) else {}
+        return r
+
+    def run_gpu(self, *args, model=None, **kw):
+        r = self.gpu("run", model or self.model, "-p", "A", "--temp", "0", "-n", "5", *args, **kw)
+        return r
+
+    def clean(self, r):
+        """Nothing of the card is left over, nothing was done that a capture forbids."""
+        for what in ("live", "host", "streams", "events", "misuse"):
+            self.assertEqual(r.report[what], 0, (what, r.err))
+        self.assertEqual(r.report["modules"] - r.report["unloads"], r.report.get("refused", 0), r.err)
+
+    def fails(self, words, r):
+        errors = [line for line in r.err.splitlines() if line.startswith("quern: error: ")]
+        self.assertEqual((r.code, r.out, len(errors)), (1, b"", 1), r.err)
+        for w in words:
+            self.assertIn(w, errors[0])
+        return errors[0]
+
+    # B23: NVRTC, cuBLASLt and the driver of any installation
+    def test_b23_no_header_of_a_toolkit(self):
+        for folder, _, files in os.walk(os.path.join(SOURCE, "kernel_src")):
+            for name in files:
+                if name.endswith((".cu", ".cuh")):
+                    self.assertNotRegex(read(os.path.join(folder, name)).decode(), r"#\s*include\s*<", name)
+
+    def test_b23_wrong_cuda_path(self):
+        for value in (None, "/nonexistent", self.dir, "/dev/null", ""):
+            r = self.quern("ptx", self.model, "--arch", "sm_80", "--kernel", "norm*", env={"CUDA_PATH": value})
+            self.assertEqual(r.code, 0, r.err)
+
+    def test_b23_doctor_names_the_files(self):
+        r = self.gpu("doctor")
+        self.assertEqual(r.code, 0, r.err)
+        for words in (FAKE + "/libcuda.so.1", FAKE + "/libcublasLt.so.13", "libnvrtc", "Fake card 0"):
+            self.assertIn(words, r.text)
+
+    def test_b23_the_compilers_own_message(self):
+        folder = self.path("kernels")
+        shutil.copytree(os.path.join(SOURCE, "kernel_src"), folder)
+        with open(os.path.join(folder, "norm.cu"), "a") as f:
+            f.write("\nQN_DEV int broken() { return no_such_name; }\n")
+        r = self.gpu("run", self.model, "-p", "A", "--kernel-src", folder, "--backend", "cuda", cache="none")
+        self.assertEqual((r.code, r.out), (1, b""))
+        self.assertIn("no_such_name", r.err)
+        self.assertRegex(r.err, r"norm\.cu\(\d+\)")
+        self.clean(r)
+
+    # B24: card, driver and NVRTC of different years
+    def test_b24_card_newer_than_nvrtc(self):
+        r = self.run_gpu("--backend", "cuda", env={"FAKE_CC": 199})
+        self.assertEqual(r.code, 0, r.err)
+        names = [read(os.path.join(folder, "meta")) for folder, _, files in os.walk(self.path("cache")) if "meta" in files]
+        self.assertTrue(any(b"compute_" in m for m in names))  # PTX, which the driver compiles
+        self.assertIn("newer than NVRTC", self.gpu("doctor", env={"FAKE_CC": 199}).text)
+
+    def test_b24_driver_older_than_nvrtc(self):
+        self.assertEqual(self.run_gpu("--backend", "cuda", env={"FAKE_VERSION": 12000}).code, 0)  # cubins: PTX does not matter
+        for code in (200, 209, 218, 222):
+            r = self.run_gpu("--backend", "cuda", env={"FAKE_REFUSE": code, "FAKE_VERSION": 12020})
+            line = self.fails([str(code), "compute capability 9.0", "driver of CUDA 12.2", "NVRTC "], r)
+            if code in (209, 222):
+                self.assertIn("remedy", line)
+        self.assertEqual(self.run_gpu("--backend", "cuda").code, 0)  # the cache still serves
+
+    def test_b24_entry_that_the_driver_refuses_once(self):
+        self.assertEqual(self.run_gpu().code, 0)
+        r = self.run_gpu(env={"FAKE_REFUSE": 209, "FAKE_REFUSE_N": 1})
+        self.assertEqual(r.code, 0, r.err)
+        self.assertEqual(r.err.count("kernel cache:"), 1)
+
+    def test_b24_old_card(self):
+        r = self.run_gpu("--backend", "cuda", env={"FAKE_CC": 61})
+        self.fails(["6.1", "7.5"], r)
+        r = self.run_gpu(env={"FAKE_CC": 61})
+        self.assertEqual((r.code, r.text), (0, " Hello world!"), r.err)  # auto: the CPU, and why
+        self.assertRegex(r.err, r"backend cpu: .*6\.1.*7\.5")
+
+    def test_b24_ptx_without_a_card(self):
+        for arch in ("sm_75", "sm_80", "sm_90a", "sm_100a"):
+            r = self.quern("ptx", self.model, "--arch", arch, "--what", "ptx", "--kernel", "norm*", "--cache", "none")
+            self.assertEqual(r.code, 0, r.err)
+            self.assertIn(".target " + arch, r.text)
+        self.assertRegex(self.refuse(["sm_13"], "ptx", self.model, "--arch", "sm_13"), "sm_75.*sm_90")
+
+    # B25: no GPU
+    def test_b25_nothing_is_linked(self):
+        needs = subprocess.run(["ldd", cli_case.QUERN], stdout=subprocess.PIPE).stdout
+        self.assertNotRegex(needs.decode().lower(), "cuda|nvrtc|cublas")
+
+    def test_b25_auto_says_why_and_cuda_fails(self):
+        for env in ({"FAKE_CUINIT": 999}, {"FAKE_CUINIT": 100}, {"FAKE_DEVICES": 0}, {"FAKE_CUINIT": 100, "CUDA_VISIBLE_DEVICES": ""},
+                    {"FAKE_CUINIT": 34}, {"FAKE_CUINIT": 803}, {"FAKE_CUINIT": 304}):
+            r = self.run_gpu(env=env)
+            self.assertEqual((r.code, r.text), (0, " Hello world!"), r.err)
+            self.assertEqual(r.err.count("backend cpu: "), 1, r.err)
+            self.assertIn("remedy", r.err)
+            self.assertEqual(self.run_gpu("-q", env=env).err, "")
+            self.fails(["backend cuda", "remedy"], self.run_gpu("--backend", "cuda", env=env))
+            self.assertEqual(self.run_gpu("--backend", "cpu", env=env).err.count("backend cpu: "), 0)
+        line = self.fails(["device 3"], self.run_gpu("--backend", "cuda", "--device", "3"))
+        self.assertIn("there are 1", line)
+
+    # B26: a cache that cannot be written
+    def test_b26_cache_places(self):
+        self.file("is-a-file", b"precious")
+        os.makedirs(self.path("home"))
+        for env in ({"QUERN_CACHE": self.path("is-a-file")}, {"QUERN_CACHE": self.path("is-a-file/below")},
+                    {"QUERN_CACHE": "/proc/none"}, {"QUERN_CACHE": "/dev/full"}):
+            r = self.run_gpu("--backend", "cuda", env=env)
+            self.assertEqual(r.code, 0, r.err)
+            self.assertEqual(r.err.count("kernel cache:"), 1, r.err)
+            self.assertIn("in memory", r.err)
+        self.assertEqual(read(self.path("is-a-file")), b"precious")
+        r = self.run_gpu("--backend", "cuda", "--cache", self.path("by-flag"), env={"QUERN_CACHE": self.path("by-env")})
+        self.assertEqual((r.code, os.path.isdir(self.path("by-flag")), os.path.exists(self.path("by-env"))), (0, True, False))
+        r = self.run_gpu("--backend", "cuda", cache="by-env", env={"HOME": self.path("home"), "XDG_CACHE_HOME": self.path("xdg")})
+        self.assertTrue(os.path.isdir(self.path("by-env")))
+        self.assertEqual((os.listdir(self.path("home")), os.path.exists(self.path("xdg"))), ([], False))
+        r = self.run_gpu("--backend", "cuda", "--cache", "none")
+        self.assertIn("not kept", r.err)
+
+    # B27: the first run
+    def test_b27_says_that_it_compiles(self):
+        began = time.monotonic()
+        p = self.start("run", self.model, "-p", "A", "--temp", "0", "-n", "5", "--backend", "cuda", stdin=subprocess.DEVNULL,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       env=dict(os.environ, LD_LIBRARY_PATH=FAKE, QUERN_CACHE=self.path("cold")))
+        first = p.stderr.readline().decode()
+        seconds = time.monotonic() - began
+        rest = p.stderr.read().decode()
+        out = p.stdout.read()
+        self.assertEqual(p.wait(timeout=240), 0, rest)
+        p.stdout.close()
+        p.stderr.close()
+        self.assertRegex(first, r"compiling \d+ kernels \(0 in the cache\), cached next time")
+        self.assertLess(seconds, 5)  # 1 on a machine with nothing else to do
+        self.assertNotIn(b"compil", out)
+        self.assertNotIn("\r", first + rest)  # plain lines where stderr is no terminal
+        r = self.run_gpu("-v", "--backend", "cuda", cache="cold")
+        self.assertNotIn("compiling", r.err)
+        self.assertRegex(r.err, r"kernels +[0-9.]+ ms beside it, \d+ cached, 0 compiled")
+        startup = self.run_gpu("--backend", "cuda", "--json", cache="cold").json["startup"]
+        self.assertEqual(startup["kernels_compiled"], 0)
+        self.assertLess(startup["kernels_seconds"], 1 if not cli_case.SANITIZED else 10)
+
+    # B28: captures and memory
+    def test_b28_one_capture_and_flat_memory(self):
+        seen = []
+        for n in ("20", "3000"):
+            r = self.gpu("run", self.long, "-f", self.file("prompt", b"C" * 2100), "--temp", "0", "-n", n, "-c", "6000",
+                         "--backend", "cuda", "-q")
+            self.assertEqual(r.code, 0, r.err)
+            self.clean(r)
+            self.assertLessEqual(r.report["captures"], 1)
+            self.assertEqual(r.report["instantiated"], r.report["captures"])
+            self.assertEqual(r.report["graphs_destroyed"], r.report["instantiated"])
+            seen.append((r.report["allocs"], r.report["peak"], r.report["launches"], r.report["captures"]))
+        self.assertEqual(seen[0], seen[1])  # 3000 tokens take no more memory, captures or single launches than 20
+        self.assertGreaterEqual(r.report["graph_launches"], 2999)
+
+    def test_b28_every_kind_of_weights(self):
+        """The first decode step is captured right after the start; nothing is allocated inside."""
+        for name in ("mix-Q4_K_M", "F16", "BF16", "Q8_0"):
+            r = self.gpu("bench", os.path.join(QUANTS, "llama-%s.gguf" % name), "-p", "40", "-n", "20", "-r", "1", "--backend",
+                         "cuda", "-o", "json")
+            self.assertEqual(r.code, 0, r.err)
+            self.clean(r)
+            self.assertGreaterEqual(r.report["captures"], 1)
+            self.assertEqual(r.report["instantiated"], r.report["captures"])
+
+    def test_b28_capture_that_fails(self):
+        want = self.run_gpu("--backend", "cuda").text
+        r = self.run_gpu("--backend", "cuda", env={"FAKE_CAPTURE": 900})
+        self.assertEqual((r.code, r.text), (0, want), r.err)
+        self.assertEqual(r.err.count("graph: off"), 1, r.err)
+        self.assertEqual((r.report["captures"], r.report["graph_launches"]), (1, 0))
+        self.clean(r)
+        r = self.run_gpu("--backend", "cuda", "--no-graph")
+        self.assertEqual((r.code, r.text, r.report["captures"]), (0, want, 0))
+
+    # B29: memory
+    def test_b29_contexts_that_do_not_fit(self):
+        trained = self.table("large", "--context", "131072")
+        r = self.run_gpu("--backend", "cuda", model=trained, env={"FAKE_FREE_MB": 64})
+        self.assertEqual(r.code, 0, r.err)
+        self.assertIn("context 4096 of 131072 trained", r.err)  # the default is not the trained one
+        r = self.run_gpu("--backend", "cuda", model=trained, env={"FAKE_FREE_MB": 42})
+        self.assertEqual(r.code, 0, r.err)
+        self.assertRegex(r.err, r"context reduced from 4096 to \d+: no more fits in memory")
+        r = self.run_gpu("--backend", "cuda", "-c", "1000000", model=trained, env={"FAKE_FREE_MB": 60})
+        line = self.fails(["context of 1000000", "weights", "KV cache", "scratch", "60.0 MiB are available"], r)
+        largest = int(line.rsplit("the largest context that fits is ", 1)[1])
+        for n, code in ((largest, 0), (largest + 1, 1)):
+            r = self.run_gpu("--backend", "cuda", "-c", str(n), model=trained, env={"FAKE_FREE_MB": 60})
+            self.assertEqual(r.code, code, r.err)
+        self.assertLessEqual(r.report["peak"], 60 << 20)
+        self.fails(["no context fits"], self.run_gpu("--backend", "cuda", env={"FAKE_FREE_MB": 20}))
+
+    def test_b29_what_the_table_says_is_enough(self):
+        units = {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}
+        for path in [self.model] + [os.path.join(QUANTS, "llama-%s.gguf" % n) for n in ("mix-Q4_K_M", "Q8_0")]:
+            for extra in ([], ["--no-fuse"]):
+                command = ["bench", path, "-p", "32", "-n", "16", "-r", "1", "--backend", "cuda", "-v"] + extra
+                r = self.gpu(*command)
+                self.assertEqual(r.code, 0, r.err)
+                number, unit = [line.split()[-2:] for line in r.err.splitlines() if line.startswith("quern:   total")][0]
+                r = self.gpu(*command, env={"FAKE_FREE_MB": math.ceil((float(number) + 0.05) * units[unit])})
+                self.assertEqual(r.code, 0, r.err)
+                self.clean(r)
+
+    def test_b29_every_allocation_may_fail(self):
+        n = self.run_gpu("--backend", "cuda").report["allocs"]
+        self.assertGreater(n, 20)
+        for k in range(1, n + 1):
+            r = self.run_gpu("--backend", "cuda", env={"FAKE_OOM_AT": k})
+            self.fails(["device memory", "OUT_OF_MEMORY"], r)
+            self.clean(r)
+
+    def test_b29_launches_that_fail(self):
+        for kernel in ("embed", "linear", "attention", "argmax"):
+            r = self.run_gpu("--backend", "cuda", env={"FAKE_LAUNCH_FAIL": kernel})
+            self.assertEqual(r.code, 1)
+            self.assertEqual(r.err.count("quern: error: "), 1, r.err)
+            self.assertIn("LAUNCH_FAILED", r.err)
+            self.clean(r)
+
+    def test_b29_interrupt_frees_the_card(self):
+        env = dict(os.environ, LD_LIBRARY_PATH=FAKE, QUERN_CACHE=self.path("cache"), FAKE_REPORT=self.path("report"),
+                   FAKE_TOKEN=str(table.ID["x"]))
+        self.run_gpu("-c", "100000", model=self.long)  # compiled beforehand
+        p = self.start("run", self.long, "-p", "A", "--temp", "0", "-c", "100000", "--backend", "cuda", "-q", stdin=subprocess.DEVNULL,
+                       stdout=subprocess.PIPE, env=env)
+        head = p.stdout.read(50)
+        p.send_signal(signal.SIGINT)
+        rest = p.stdout.read()
+        self.assertEqual(p.wait(timeout=60), 130)
+        p.stdout.close()
+        self.assertEqual(len(head), 50)
+        self.assertRegex((head + rest).decode()[1:], r"^x*$")
+        report = json.loads(read(self.path("report")))
+        self.assertEqual((report["live"], report["host"], report["streams"]), (0, 0, 0))
+
+
+if __name__ == "__main__":
+    cli_case.main()
