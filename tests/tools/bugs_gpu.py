@@ -11,6 +11,7 @@ import sys
 import time
 
 FAKE = os.path.abspath(sys.argv.pop(2))
+CACHE = os.path.join(os.path.dirname(FAKE), "bug-cache")  # kept between runs: most cases are not about compiling
 
 import cli_case
 from cli_case import DATA, SOURCE, CliCase, read, table
@@ -24,7 +25,7 @@ class Gpu(CliCase):
         super().setUpClass()
         cls.long = cls.table("long", "--context", "100000")
 
-    def gpu(self, *args, cache="cache", **kw):
+    def gpu(self, *args, cache=CACHE, **kw):
         """A run on the fake card; `report` of the result has its counters."""
         env = {"LD_LIBRARY_PATH": FAKE, "FAKE_REPORT": self.path("report"), "QUERN_CACHE": self.path(cache) if cache else None,
                "CUDA_VISIBLE_DEVICES": None}
@@ -83,9 +84,9 @@ class Gpu(CliCase):
 
     # B24: card, driver and NVRTC of different years
     def test_b24_card_newer_than_nvrtc(self):
-        r = self.run_gpu("--backend", "cuda", env={"FAKE_CC": 199})
+        r = self.run_gpu("--backend", "cuda", cache="newer", env={"FAKE_CC": 199})
         self.assertEqual(r.code, 0, r.err)
-        names = [read(os.path.join(folder, "meta")) for folder, _, files in os.walk(self.path("cache")) if "meta" in files]
+        names = [read(os.path.join(folder, "meta")) for folder, _, files in os.walk(self.path("newer")) if "meta" in files]
         self.assertTrue(any(b"compute_" in m for m in names))  # PTX, which the driver compiles
         self.assertIn("newer than NVRTC", self.gpu("doctor", env={"FAKE_CC": 199}).text)
 
@@ -261,7 +262,7 @@ class Gpu(CliCase):
             self.clean(r)
 
     def test_b29_interrupt_frees_the_card(self):
-        env = dict(os.environ, LD_LIBRARY_PATH=FAKE, QUERN_CACHE=self.path("cache"), FAKE_REPORT=self.path("report"),
+        env = dict(os.environ, LD_LIBRARY_PATH=FAKE, QUERN_CACHE=CACHE, FAKE_REPORT=self.path("report"),
                    FAKE_TOKEN=str(table.ID["x"]))
         self.run_gpu("-c", "100000", model=self.long)  # compiled beforehand
         p = self.start("run", self.long, "-p", "A", "--temp", "0", "-c", "100000", "--backend", "cuda", "-q", stdin=subprocess.DEVNULL,
