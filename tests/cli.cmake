@@ -10,7 +10,7 @@ foreach(variant "" -prefix/--space-prefix -ids/--no-tokenizer -nan/--nan)
 endforeach()
 set_tests_properties(test_generate test_device_loop test_session test_sequences PROPERTIES FIXTURES_REQUIRED "table-models;golden-models")
 
-foreach(name cli cli_options cli_run)
+foreach(name cli cli_bench cli_options cli_run)
   add_test(NAME ${name}
            COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_${name}.py $<TARGET_FILE:quern>)
   set_tests_properties(${name} PROPERTIES LABELS cli TIMEOUT 300)

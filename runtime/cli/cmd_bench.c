@@ -7,31 +7,43 @@
 #include "cli/load.h"
 
 enum { MAX_MODELS = 16 };
-enum { OUT_TABLE, OUT_JSON, OUT_CSV };
 
 typedef struct bench_args {
     qn_model_args model;
-    qn_ints n_prompt, n_gen, depth;
+    qn_ints n_prompt, n_gen, depth, n_seq, threads, batch, ubatch;
     int repeats;
-    int output; /* index in `outputs` */
-    bool warm_up;
+    int output; /* QN_BENCH_* */
+    bool warm_up, device_limits;
 } bench_args;
 
-static const char *const outputs[] = {"table", "json", "csv", NULL};
+static const char *const outputs[] = {"table", "md", "json", "csv", "jsonl", NULL};
 
 static const qn_opt bench_opts[] = {
-    {"-p, --n-prompt", "N,...", "Prompt sizes; 0: none. Default: 512.", QN_OPT_INTS,
+    {"-p, --n-prompt", "N,...", "Prompt sizes; 0: none. Default: 512.", QN_OPT_RANGES,
      offsetof(bench_args, n_prompt), 0, 1 << 30},
-    {"-n, --n-gen", "N,...", "Tokens to generate; 0: none. Default: 128.", QN_OPT_INTS,
+    {"-n, --n-gen", "N,...", "Tokens to generate; 0: none. Default: 128.", QN_OPT_RANGES,
      offsetof(bench_args, n_gen), 0, 1 << 30},
-    {"-d, --n-depth", "N,...", "Tokens in the context before each test. Default: 0.", QN_OPT_INTS,
+    {"-d, --n-depth", "N,...", "Tokens in the context before each test. Default: 0.", QN_OPT_RANGES,
      offsetof(bench_args, depth), 0, 1 << 30},
+    {"-npl, --n-parallel", "N,...", "Sequences at once, each with its own context; 1 to 8. Default: 1.",
+     QN_OPT_RANGES, offsetof(bench_args, n_seq), 1, QUERN_MAX_SEQUENCES},
+    {"-t, --threads", "N,...", "CPU threads. Default: all CPUs of this process.", QN_OPT_RANGES,
+     offsetof(bench_args, threads), 1, 4096},
+    {"-ub, --ubatch-size", "N,...", "Prompt tokens processed at once. Default: 512.", QN_OPT_RANGES,
+     offsetof(bench_args, ubatch), 1, 1 << 30},
+    {"-b, --batch-size", "N,...", "The same as -ub; of both, the smaller counts. Default: 2048.",
+     QN_OPT_RANGES, offsetof(bench_args, batch), 1, 1 << 30},
     {"-r, --repetitions", "N", "Repeats of each test. Default: 5.", QN_OPT_INT, offsetof(bench_args, repeats),
      1, 1 << 20},
-    {"-o, --output", "NAME", "table, json or csv. Default: table.", QN_OPT_CHOICE,
+    {"-o, --output", "NAME", "table (or md), json, jsonl or csv. Default: table.", QN_OPT_CHOICE,
      offsetof(bench_args, output), 0, 0, outputs},
     {"--no-warmup", NULL, "No run before the first measured one.", QN_OPT_UNSET,
      offsetof(bench_args, warm_up)},
+    {"--device-limits", NULL,
+     "Measure first what the device can do at most (read of memory, dense arithmetic) and keep it in the "
+     "cache "
+     "folder; tests are then shown beside it. Alone, without a model, it prints the figures.",
+     QN_OPT_FLAG, offsetof(bench_args, device_limits)},
     {0},
 };
 
@@ -45,37 +57,59 @@ static void fill_tokens(int32_t *ids, int n, int n_vocab)
     }
 }
 
-/* n tokens one by one: chosen greedily by the executor itself where it has a loop for that, else given. */
-static int generate(quern_session *s, const int32_t *ids, int n, quern_error *err)
+/* One more token in each sequence, n times: chosen greedily by the executor itself where it has a loop for
+ * that, else given. */
+static int generate(quern_session *s, const qn_bench_test *t, const int32_t *ids, quern_error *err)
 {
     qn_exec *e = s->exec;
-    if (e->loop != NULL) {
-        qn_loop_row row = {
-            .seq = e->seq, .token = ids[0], .n = n, .how = {.repeat_penalty = 1}, .history = s->tokens};
-        return e->loop(e, &row, 1, qn_engine_err(err));
+    int seqs[QUERN_MAX_SEQUENCES];
+    int32_t tokens[QUERN_MAX_SEQUENCES];
+    qn_loop_row rows[QUERN_MAX_SEQUENCES];
+    for (int i = 0; i < t->n_seq; i++) {
+        seqs[i] = i;
+        rows[i] = (qn_loop_row){
+            .seq = i, .token = ids[0], .n = t->n, .how = {.repeat_penalty = 1}, .history = s->tokens};
     }
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < n; i++) {
-        rc = quern_session_append(s, ids + i, 1, false, err);
+    int rc = e->loop != NULL ? e->loop(e, rows, t->n_seq, qn_engine_err(err)) : 1;
+    if (rc != 1) {
+        return rc;
+    }
+    rc = 0;
+    for (int k = 0; rc == 0 && k < t->n; k++) {
+        for (int i = 0; i < t->n_seq; i++) {
+            tokens[i] = ids[k];
+        }
+        rc = quern_session_append_each(s, seqs, tokens, t->n_seq, err);
     }
     return rc;
 }
 
-/* One run of a test; the context holds t->depth tokens before. */
+/* The selected sequence holds depth tokens. */
+static int set_depth(quern_session *s, int depth, const int32_t *ids, quern_error *err)
+{
+    int held = quern_session_length(s);
+    if (quern_session_truncate(s, held < depth ? 0 : depth, err) != 0) {
+        return -1;
+    }
+    held = quern_session_length(s);
+    return held < depth ? quern_session_append(s, ids + held, (size_t)(depth - held), false, err) : 0;
+}
+
+/* One run of a test; every sequence holds t->depth tokens before. */
 static int run_once(quern_session *s, const qn_bench_test *t, const int32_t *ids, double *seconds)
 {
     quern_error err;
-    int held = quern_session_length(s);
-    int rc = quern_session_truncate(s, held < t->depth ? 0 : t->depth, &err);
-    held = quern_session_length(s);
-    if (rc == 0 && held < t->depth) {
-        rc = quern_session_append(s, ids + held, (size_t)(t->depth - held), false, &err);
+    int rc = 0;
+    for (int i = t->n_seq - 1; rc == 0 && i >= 0; i--) { /* the first one stays selected */
+        rc = quern_session_select(s, i, &err) != 0 || set_depth(s, t->depth, ids, &err) != 0;
     }
     double start = qn_seconds();
     if (rc == 0 && t->gen) {
-        rc = generate(s, ids + t->depth, t->n, &err);
-    } else if (rc == 0) {
-        rc = quern_session_append(s, ids + t->depth, (size_t)t->n, false, &err);
+        rc = generate(s, t, ids + t->depth, &err);
+    }
+    for (int i = t->n_seq - 1; rc == 0 && !t->gen && i >= 0; i--) {
+        rc = quern_session_select(s, i, &err) != 0 ||
+             quern_session_append(s, ids + t->depth, (size_t)t->n, false, &err) != 0;
     }
     if (rc != 0) {
         qn_cli_error("%s", err.text);
@@ -91,96 +125,155 @@ static int run_test(const bench_args *a, quern_session *s, const qn_bench_test *
     qn_bench_test warm = *t;
     char name[48];
     warm.n = t->gen ? 1 : t->n;
+    qn_bench_name(t, name);
     if (a->warm_up && run_once(s, &warm, ids, &ignored) != 0) {
         return -1;
     }
     for (int r = 0; r < a->repeats; r++) {
+        qn_cli_progress("bench: %s, run %d of %d", name, r + 1, a->repeats);
         if (run_once(s, t, ids, &t->seconds[r]) != 0) {
             return -1;
         }
     }
+    qn_cli_progress_end();
     if (s->exec->stats.graph_off[0] != 0 && !a->model.no_graph) {
-        qn_cli_error("%s was measured without a graph: %s", qn_bench_name(t, name), s->exec->stats.graph_off);
+        qn_cli_error("%s was measured without a graph: %s", name, s->exec->stats.graph_off);
         return -1;
     }
     return 0;
 }
 
-/* The tests that are not empty: for each depth the prompts, then the generations; *longest: the context they
- * need. */
-static size_t list_tests(const bench_args *a, qn_bench_test *tests, double *seconds, int *longest)
+/* Where results go: one after the other, or JSON that is printed at the end. */
+typedef struct sink {
+    int output;
+    size_t n;
+    json_t *json;
+} sink;
+
+static int put(sink *k, const qn_bench_test *t)
 {
-    size_t n = 0, per_depth = a->n_prompt.n + a->n_gen.n;
-    *longest = 0;
-    for (size_t i = 0; i < a->depth.n * per_depth; i++) {
-        size_t k = i % per_depth;
-        bool gen = k >= a->n_prompt.n;
-        int depth = a->depth.items[i / per_depth];
-        int size = gen ? a->n_gen.items[k - a->n_prompt.n] : a->n_prompt.items[k];
-        if (size > 0) {
-            tests[n] = (qn_bench_test){.n = size,
-                                       .depth = depth,
-                                       .gen = gen,
-                                       .repeats = a->repeats,
-                                       .seconds = seconds + n * (size_t)a->repeats};
-            *longest = size + depth > *longest ? size + depth : *longest;
-            n++;
-        }
+    if (k->output == QN_BENCH_TABLE || k->output == QN_BENCH_MARKDOWN) {
+        qn_bench_table(t, k->n == 0);
+    } else if (k->output == QN_BENCH_CSV) {
+        qn_bench_csv(t, k->n == 0);
+    } else if (k->output == QN_BENCH_JSONL) {
+        return qn_json_print(qn_bench_json(t), JSON_COMPACT);
+    } else if (json_array_append_new(k->json, qn_bench_json(t)) != 0) {
+        return qn_cli_error("out of memory for JSON output");
     }
-    return n;
+    k->n++;
+    fflush(stdout);
+    return QN_EXIT_OK;
 }
 
-static int measure(const bench_args *a, const qn_bench_test *tests, size_t n, int longest, bool first,
-                   json_t *json)
+/* The limits of a session's device, as far as they were measured. */
+static void find_limits(const bench_args *a, const quern_session *s, qn_limits *l)
+{
+    static bool said;
+    qn_err err;
+    const qn_exec_opts *o = &s->exec->opts;
+    if (qn_limits_key(l, o->cuda, o->device, o->n_threads, &err) != 0) {
+        qn_cli_note("the device's limits are not known: %s", err.text);
+    } else if (!qn_limits_find(l, a->model.cache) && !said) {
+        qn_cli_note("the limits of %s%s were not measured yet: 'quern bench --device-limits' does it",
+                    l->device, o->cuda ? "" : " with these threads");
+        said = true;
+    }
+}
+
+/* Longest context that a test needs; 0: there is no test. */
+static int longest_test(const bench_args *a)
+{
+    int longest = 0;
+    for (size_t d = 0; d < a->depth.n; d++) {
+        for (size_t i = 0; i < a->n_prompt.n + a->n_gen.n; i++) {
+            int n = i < a->n_prompt.n ? a->n_prompt.items[i] : a->n_gen.items[i - a->n_prompt.n];
+            longest = n > 0 && n + a->depth.items[d] > longest ? n + a->depth.items[d] : longest;
+        }
+    }
+    return longest;
+}
+
+/* All tests of one session: for each depth the prompts, then the generations. */
+static int measure_session(const bench_args *a, quern_session *s, int n_seq, const int32_t *ids,
+                           double *seconds, sink *k)
+{
+    int rc = QN_EXIT_OK;
+    size_t per_depth = a->n_prompt.n + a->n_gen.n;
+    qn_limits limits;
+    find_limits(a, s, &limits);
+    for (size_t i = 0; rc == QN_EXIT_OK && i < a->depth.n * per_depth; i++) {
+        size_t at = i % per_depth;
+        bool gen = at >= a->n_prompt.n;
+        const qn_bench_test t = {.s = s,
+                                 .path = a->model.path,
+                                 .limits = &limits,
+                                 .n_batch = a->model.n_batch,
+                                 .n = gen ? a->n_gen.items[at - a->n_prompt.n] : a->n_prompt.items[at],
+                                 .depth = a->depth.items[i / per_depth],
+                                 .n_seq = n_seq,
+                                 .gen = gen,
+                                 .repeats = a->repeats,
+                                 .seconds = seconds};
+        if (t.n > 0) {
+            rc = run_test(a, s, &t, ids) == 0 ? put(k, &t) : QN_EXIT_ERROR;
+        }
+    }
+    return rc;
+}
+
+/* One setting of the options that a session is made with. */
+static int measure(const bench_args *a, int n_seq, int longest, double *seconds, sink *k)
 {
     qn_loaded l;
-    if (qn_cli_load(&l, &a->model, QN_LOAD_SESSION) != 0) {
+    qn_model_args m = a->model;
+    m.n_sequences = n_seq;
+    if (qn_cli_load(&l, &m, QN_LOAD_SESSION) != 0) {
         return QN_EXIT_ERROR;
     }
-    int rc = QN_EXIT_OK;
+    int rc;
     int32_t *ids = qn_calloc((size_t)longest, sizeof *ids);
     if (ids == NULL) {
         rc = qn_cli_error("out of memory for %d tokens", longest);
     } else {
         fill_tokens(ids, longest, quern_model_n_vocab(l.model));
-    }
-    for (size_t i = 0; rc == QN_EXIT_OK && i < n; i++) {
-        rc = run_test(a, l.session, &tests[i], ids) == 0 ? QN_EXIT_OK : QN_EXIT_ERROR;
-    }
-    if (rc == QN_EXIT_OK && a->output == OUT_JSON) {
-        if (qn_bench_json(json, l.session, a->model.path, tests, n) != 0) {
-            rc = qn_cli_error("out of memory for JSON output");
-        }
-    } else if (rc == QN_EXIT_OK) {
-        if (a->output == OUT_CSV) {
-            qn_bench_csv(l.session, a->model.path, tests, n, first);
-        } else {
-            qn_bench_table(l.session, tests, n, first);
-        }
-        fflush(stdout);
+        rc = measure_session(a, l.session, n_seq, ids, seconds, k);
     }
     free(ids);
     qn_loaded_free(&l);
     return rc;
 }
 
-static int measure_all(bench_args *a, const char *const *models, qn_bench_test *tests, double *seconds)
+/* Every model with every combination of threads, batches and sequences. */
+static int measure_all(bench_args *a, const char *const *models)
 {
-    int longest, rc = QN_EXIT_OK;
-    size_t n = list_tests(a, tests, seconds, &longest);
-    if (n == 0) {
+    int longest = longest_test(a), rc = QN_EXIT_OK;
+    if (longest == 0) {
         return qn_cli_usage_error("bench", "nothing to measure: -p and -n are 0");
     }
     a->model.n_ctx = a->model.n_ctx > longest ? a->model.n_ctx : longest;
-    json_t *json = json_array();
-    for (size_t i = 0; rc == QN_EXIT_OK && models[i] != NULL; i++) {
-        a->model.path = models[i];
-        rc = measure(a, tests, n, longest, i == 0, json);
+    double *seconds = qn_calloc((size_t)a->repeats, sizeof *seconds);
+    sink k = {.output = a->output, .json = json_array()};
+    if (seconds == NULL || k.json == NULL) {
+        rc = qn_cli_error("out of memory");
     }
-    if (rc == QN_EXIT_OK && a->output == OUT_JSON) {
-        return qn_json_print(json, JSON_INDENT(2));
+    size_t per_model = a->ubatch.n * a->batch.n * a->threads.n * a->n_seq.n;
+    for (size_t i = 0; rc == QN_EXIT_OK && models[i / per_model] != NULL; i++) {
+        size_t at = i % per_model;
+        a->model.path = models[i / per_model];
+        int n_seq = a->n_seq.items[at % a->n_seq.n];
+        at /= a->n_seq.n;
+        a->model.n_threads = a->threads.items[at % a->threads.n];
+        at /= a->threads.n;
+        a->model.n_batch = a->batch.items[at % a->batch.n];
+        a->model.n_ubatch = a->ubatch.items[at / a->batch.n];
+        rc = measure(a, n_seq, longest, seconds, &k);
     }
-    json_decref(json);
+    free(seconds);
+    if (rc == QN_EXIT_OK && a->output == QN_BENCH_JSON) {
+        return qn_json_print(k.json, JSON_INDENT(2));
+    }
+    json_decref(k.json);
     return rc;
 }
 
@@ -196,39 +289,61 @@ static int default_ints(qn_ints *list, int value)
     return -1;
 }
 
+static int set_defaults(bench_args *a)
+{
+    const struct {
+        qn_ints *list;
+        int value;
+    } lists[] = {{&a->n_prompt, 512}, {&a->n_gen, 128},  {&a->depth, 0},   {&a->n_seq, 1},
+                 {&a->threads, 0},    {&a->batch, 2048}, {&a->ubatch, 512}};
+    int rc = -1;
+    for (size_t i = 0; rc < 0 && i < sizeof lists / sizeof *lists; i++) {
+        rc = default_ints(lists[i].list, lists[i].value);
+    }
+    return rc;
+}
+
+static int run(bench_args *a, const char **models)
+{
+    bool has_model = models[0] != NULL || a->model.path != NULL;
+    int rc = -1;
+    if (a->device_limits) {
+        bool json = a->output == QN_BENCH_JSON || a->output == QN_BENCH_JSONL;
+        rc = qn_limits_measure(&a->model, a->threads.items, a->threads.n, json, !has_model);
+        if (rc != QN_EXIT_OK || !has_model) {
+            return rc;
+        }
+    }
+    rc = qn_model_args_finish(&a->model, "bench", models[0]);
+    rc = rc >= 0 ? rc : set_defaults(a);
+    models[0] = a->model.path;
+    return rc >= 0 ? rc : measure_all(a, models);
+}
+
 int qn_cmd_bench(int argc, char **argv)
 {
     bench_args a = {.model = qn_model_args_defaults, .repeats = 5, .warm_up = true};
     const qn_opt_group groups[] = {
-        {"Bench", bench_opts, &a}, qn_load_group(&a.model), qn_backend_group(&a.model), qn_common_group};
+        {"Bench", bench_opts, &a}, qn_load_group(&a.model), qn_device_group(&a.model), qn_common_group};
     const qn_usage usage = {
         "bench",
-        "MODEL... [-p N,...] [-n N,...] [-d N,...] [-r N] [options]",
+        "MODEL... [-p N,...] [-n N,...] [-d N,...] [-npl N,...] [-r N] [options], or --device-limits",
         "Measures tokens per second of prompts (pp) and of generation (tg), each after -d tokens of context; "
-        "beside "
-        "them the arithmetic of a prompt and the bytes of weights and KV cache that generation reads.",
+        "beside them the arithmetic of a prompt and the bytes of weights and KV cache that generation reads, "
+        "and "
+        "their share of what the device can do. Lists may have ranges: 1-8, 512-2048+512, 1-64*2; an option "
+        "given "
+        "again adds to its list.",
         groups,
         sizeof groups / sizeof *groups,
         MAX_MODELS};
     const char *models[MAX_MODELS + 1] = {NULL};
     int rc = qn_opts_parse(&usage, argc, argv, models);
-    rc = rc >= 0 ? rc : qn_model_args_finish(&a.model, "bench", models[0]);
-    rc = rc >= 0 ? rc : default_ints(&a.n_prompt, 512);
-    rc = rc >= 0 ? rc : default_ints(&a.n_gen, 128);
-    rc = rc >= 0 ? rc : default_ints(&a.depth, 0);
-    if (rc < 0) {
-        models[0] = a.model.path;
-        size_t n = (a.n_prompt.n + a.n_gen.n) * a.depth.n;
-        qn_bench_test *tests = qn_calloc(n, sizeof *tests);
-        double *seconds = qn_calloc(n * sizeof *seconds, (size_t)a.repeats);
-        rc = tests != NULL && seconds != NULL ? measure_all(&a, models, tests, seconds)
-                                              : qn_cli_error("out of memory");
-        free(tests);
-        free(seconds);
+    rc = rc >= 0 ? rc : run(&a, models);
+    qn_ints *lists[] = {&a.n_prompt, &a.n_gen, &a.depth,  &a.n_seq,
+                        &a.threads,  &a.batch, &a.ubatch, &a.model.end_tokens};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        qn_ints_free(lists[i]);
     }
-    qn_ints_free(&a.n_prompt);
-    qn_ints_free(&a.n_gen);
-    qn_ints_free(&a.depth);
-    qn_ints_free(&a.model.end_tokens);
     return rc;
 }

@@ -33,17 +33,19 @@ static const qn_opt load_opts[] = {
     {0},
 };
 
+/* The first SIZES rows are of sizes that `bench` has lists of. */
+enum { SIZES = 3 };
 static const qn_opt backend_opts[] = {
-    {"--backend", "NAME", "auto, cpu or cuda. Default: auto.", QN_OPT_CHOICE,
-     offsetof(qn_model_args, backend), 0, 0, backends},
-    {"--device", "N", "Which GPU (backend cuda). Default: 0.", QN_OPT_INT, offsetof(qn_model_args, device), 0,
-     INT_MAX},
     {"-t, --threads", "N", "CPU threads. Default: all CPUs of this process.", QN_OPT_INT,
      offsetof(qn_model_args, n_threads), 1, 4096},
     {"-ub, --ubatch-size", "N", "Prompt tokens processed at once. Default: 512.", QN_OPT_INT,
      offsetof(qn_model_args, n_ubatch), 1, INT_MAX},
     {"-b, --batch-size", "N", "The same as -ub; of both, the smaller counts. Default: 512.", QN_OPT_INT,
      offsetof(qn_model_args, n_batch), 1, INT_MAX},
+    {"--backend", "NAME", "auto, cpu or cuda. Default: auto.", QN_OPT_CHOICE,
+     offsetof(qn_model_args, backend), 0, 0, backends},
+    {"--device", "N", "Which GPU (backend cuda). Default: 0.", QN_OPT_INT, offsetof(qn_model_args, device), 0,
+     INT_MAX},
     {"--cache", "DIR", "Folder of compiled kernels, or none (backend cuda).", QN_OPT_STR,
      offsetof(qn_model_args, cache)},
     {"--variant", "NAME", "Kernels of an older card: sm75, sm80, sm90a (backend cuda).", QN_OPT_STR,
@@ -78,6 +80,11 @@ qn_opt_group qn_load_group(qn_model_args *a)
 qn_opt_group qn_backend_group(qn_model_args *a)
 {
     return (qn_opt_group){"Backend", backend_opts, a};
+}
+
+qn_opt_group qn_device_group(qn_model_args *a)
+{
+    return (qn_opt_group){"Backend", backend_opts + SIZES, a};
 }
 
 static int check_dir(const char *option, const char *dir)
@@ -142,6 +149,7 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .exact = a->exact,
         .loading = qn_progress_loading,
         .n_outputs = a->n_outputs,
+        .n_sequences = a->n_sequences,
         .cache = a->cache,
         .kernel_src = a->kernel_dir,
         .variant = a->variant,

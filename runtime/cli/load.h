@@ -14,7 +14,8 @@ typedef struct qn_model_args {
     int n_batch, n_ubatch;
     bool deterministic; /* nothing that a session holds of an earlier prompt is used again */
     bool exact, no_graph, persistent, no_fuse, f32_activations;
-    int n_outputs; /* most logits rows of a chunk; 0: the default */
+    int n_sequences; /* 0: one */
+    int n_outputs;   /* most logits rows of a chunk; 0: the default */
     const char *cache, *variant;
     qn_ints end_tokens;
 } qn_model_args;
@@ -24,6 +25,7 @@ extern const qn_model_args qn_model_args_defaults;
 /* Groups of rows over `a`: what to load | how to run it. */
 qn_opt_group qn_load_group(qn_model_args *a);
 qn_opt_group qn_backend_group(qn_model_args *a);
+qn_opt_group qn_device_group(qn_model_args *a); /* without threads and chunk sizes */
 
 /* Makes `positional` (may be NULL) the model's path where -m gave none. -1: go on, else the exit status. */
 int qn_model_args_finish(qn_model_args *a, const char *command, const char *positional);
