@@ -55,11 +55,12 @@ int qn_limits_key(qn_limits *l, bool cuda, int device, int threads, qn_err *err)
         qn_cuda_device_get(&c, device, &d, err) != 0) {
         return -1;
     }
-    qn_cuda_module_version(module, sizeof module);
+    bool has_module = qn_cuda_module_version(module, sizeof module);
     l->threads = 0;
     snprintf(l->device, sizeof l->device, "%s, compute capability %d.%d, %d SMs", d.name, d.cc / 10,
              d.cc % 10, d.multiprocessors);
-    snprintf(l->driver, sizeof l->driver, "%s CUDA %d.%d", module, c.version / 1000, c.version % 1000 / 10);
+    snprintf(l->driver, sizeof l->driver, "%s%sCUDA %d.%d", module, has_module ? ", " : "", c.version / 1000,
+             c.version % 1000 / 10);
     return 0;
 }
 

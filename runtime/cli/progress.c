@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "cli/load.h"
+#include "engine/memory.h"
 
 /* Seconds before the first line, between two on a terminal, between two elsewhere. */
 static const double quiet_for = 0.5, redraw = 0.1, plain = 5;
@@ -29,10 +30,10 @@ static struct loading {
 static void show_loading(const struct loading *l)
 {
     const uint64_t *w = &l->done[QUERN_LOADING_WEIGHTS], *k = &l->done[QUERN_LOADING_KERNELS];
-    char weights[64] = "", kernels[64] = "";
+    char weights[80] = "", kernels[64] = "", sent[24], all[24];
     if (l->total[QUERN_LOADING_WEIGHTS] > 0) {
-        snprintf(weights, sizeof weights, "%.2f of %.2f GiB of weights sent", (double)*w / (1 << 30),
-                 (double)l->total[QUERN_LOADING_WEIGHTS] / (1 << 30));
+        snprintf(weights, sizeof weights, "%s of %s of weights sent", qn_memory_text(*w, sent),
+                 qn_memory_text(l->total[QUERN_LOADING_WEIGHTS], all));
     }
     if (l->total[QUERN_LOADING_KERNELS] > 0) {
         snprintf(kernels, sizeof kernels, "%d of %d kernels compiled", (int)*k,

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""What scripts see of a GPU, on one without arithmetic (tests/fake/fake_gpu.c): test_cli_card.py QUERN FAKE_GPU_DIR
+[unittest arguments]. NVRTC is a real one."""
+import json
+import math
+import os
+import pty
+import re
+import subprocess
+import sys
+
+FAKE = os.path.abspath(sys.argv.pop(2))
+
+from cli_case import QUERN, CliCase, main, table
+
+
+class Card(CliCase):
+    def environment(self, cache="cache", **more):
+        return {"LD_LIBRARY_PATH": FAKE, "QUERN_CACHE": self.path(cache), "FAKE_REPORT": self.path("report"),
+                "CUDA_VISIBLE_DEVICES": None, **more}
+
+    def card(self, *args, cache="cache", env={}, **kw):
+        r = self.quern(*args, env=self.environment(cache, **env), timeout=240, **kw)
+        self.assertEqual(r.code, 0, r.err)
+        return r
+
+    def clean(self):
+        with open(self.path("report")) as f:
+            report = json.load(f)
+        for what in ("live", "host", "streams", "events", "misuse"):
+            self.assertEqual(report[what], 0, what)
+        return report
+
+    def test_logprobs(self):
+        """The device chooses token 5 by itself; with log-probabilities the host does, from logits that are all zero."""
+        args = ["run", self.model, "-p", "A", "--temp", "0", "-n", "3", "--json", "--backend", "cuda"]
+        self.assertEqual(self.card(*args).json["ids"][1:], [5, 5])
+        j = self.card(*args, "--logprobs", "2").json
+        self.assertEqual(j["ids"], [0, 0, 0])
+        for row in j["logprobs"]:
+            self.assertEqual([t["id"] for t in row["top_logprobs"]], [0, 1])
+            self.assertAlmostEqual(row["logprob"], -math.log(len(table.TOKENS)), places=5)
+        self.clean()
+
+    def test_hits_and_compiles(self):
+        args = ["run", self.model, "-p", "A", "-n", "2", "--backend", "cuda"]
+        first = self.card(*args, cache="cold").err
+        n = int(re.search(r"compiling (\d+) kernels \(0 in the cache\), cached next time", first).group(1))
+        self.assertRegex(first, r"%d kernels compiled in \d+\.\d s, 0 from the cache" % n)
+        self.assertIn("kernels: 0 cached, %d compiled" % n, first)
+        self.assertRegex(first, r"peak memory .*, of the device ")
+        second = self.card(*args, cache="cold").err
+        self.assertNotIn("compiling", second)
+        self.assertIn("kernels: %d cached, 0 compiled" % n, second)
+        j = self.card(*args, "--json", cache="cold").json["startup"]
+        self.assertEqual((j["kernels"], j["kernels_compiled"]), (n, 0))
+        self.assertEqual(self.card(*args, "-q", cache="other").err, "")
+
+    def terminal(self, *args):
+        """stderr as a terminal is sent it."""
+        env = dict(os.environ, LD_LIBRARY_PATH=FAKE)
+        env.pop("CUDA_VISIBLE_DEVICES", None)
+        master, slave = pty.openpty()
+        p = subprocess.Popen([QUERN, *args], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave)
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(master, 4096)
+            except OSError:
+                piece = b""
+            if not piece:
+                break
+            shown += piece
+        os.close(master)
+        out = p.stdout.read()
+        p.stdout.close()
+        self.assertEqual(p.wait(), 0, shown)
+        return out, shown.decode()
+
+    def test_progress_of_compiling(self):
+        args = ["run", self.model, "-p", "A", "-n", "1", "--temp", "0", "--backend", "cuda", "--cache", "none"]
+        out, shown = self.terminal(*args)
+        steps = [int(x) for x in re.findall(r"\r\x1b\[Kloading: [^\r]*?(\d+) of \d+ kernels compiled", shown)]
+        self.assertGreater(len(steps), 0, shown)
+        self.assertEqual(steps, sorted(steps))
+        self.assertNotIn(b"loading", out)
+        last = shown.rindex("loading: ")
+        self.assertIn("\r\x1b[Kquern: ", shown[last:])  # wiped before the next line
+        _, shown = self.terminal(*args, "-q")
+        self.assertEqual(shown, "")
+        _, shown = self.terminal("cache", "warm", self.model, "--cache", self.path("warm"))
+        self.assertRegex(shown, r"\r\x1b\[Kloading: \d+ of \d+ kernels compiled")
+
+    def test_limits(self):
+        limits, = self.card("bench", "--device-limits", "-o", "json").json
+        report = self.clean()
+        self.assertEqual((limits["threads"], limits["driver"]), (0, "CUDA 13.0"))
+        self.assertIn("Fake card 0, compute capability 9.0", limits["device"])
+        self.assertGreater(limits["read_bytes_per_second"], 0)
+        self.assertGreater(limits["f16_ops_per_second"], 0)
+        self.assertGreater(report["launches"], 10)
+        args = ["bench", self.model, "-p", "8", "-n", "4", "-r", "1", "-o", "json"]
+        pp, tg = self.card(*args).json
+        self.assertEqual((pp["device"], pp["driver"]), (limits["device"], limits["driver"]))
+        self.assertAlmostEqual(pp["limit_tflop_per_second"], 1e-12 * limits["f16_ops_per_second"], delta=1)
+        self.assertAlmostEqual(tg["limit_gb_per_second"], 1e-9 * limits["read_bytes_per_second"], delta=1)
+        r = self.card(*args, env={"FAKE_VERSION": "12080"})  # another driver: other figures
+        self.assertIn("were not measured yet", r.err)
+        self.assertIsNone(r.json[0]["share_of_limit"])
+
+    def test_limits_that_fail(self):
+        for env, word in (({"FAKE_OOM_AT": "1"}, "device memory"), ({"FAKE_LAUNCH_FAIL": "read_limit"}, "reading"),
+                          ({"FAKE_REFUSE": "209"}, "read_limit")):
+            r = self.quern("bench", "--device-limits", "--backend", "cuda", env=self.environment(**env))
+            self.assertEqual(r.code, 1, r.err)
+            self.assertIn(word, r.err)
+            self.clean()
+
+
+if __name__ == "__main__":
+    main()
