@@ -111,6 +111,18 @@ add_test(NAME emu-wrappers COMMAND Python3::Interpreter ${emu_dir}/check_wrapper
          ${emu_dir}/emu_ptx.cuh)
 set_tests_properties(emu-broken emu-wrappers PROPERTIES LABELS emu TIMEOUT 120)
 
+# The kernel that `bench --device-limits` reads memory with, which no plan has.
+file(GENERATE OUTPUT ${emu_out}/read_limit.cpp CONTENT
+  "#include \"emu_device.cuh\"\n#include \"emu.h\"\nnamespace spec {\nconstexpr int threads = 64;\n}\n#define QN_KERNEL emu_read_limit
+#include \"read_limit.cu\"\nstatic void call(const uint64_t *args)\n{\n    emu_call(emu_read_limit, args);\n}
+static const emu_program table[] = {{1, \"read_limit\", call}, {0, \"\", nullptr}};\nstatic const bool added = emu_add_programs(table);\n")
+add_library(emu_limits_kernel OBJECT ${emu_out}/read_limit.cpp)
+target_include_directories(emu_limits_kernel PRIVATE ${CMAKE_SOURCE_DIR}/kernel_src ${emu_dir})
+target_compile_options(emu_limits_kernel PRIVATE ${emu_kernel_options})
+emu_executable(emu_limits emu_limits_kernel ${emu_dir}/emu_limits.c)
+add_test(NAME emu-limits COMMAND emu_limits)
+set_tests_properties(emu-limits PROPERTIES LABELS emu TIMEOUT 120)
+
 # Whole models through the decode, few-row and prefill lists, against the logits of another engine with rounding noise
 # removed. The tolerance is the goldens' for f16 KV; prefill rounds operands to f16 as well: ten times that.
 emu_executable(emu_model emu_kernels ${emu_dir}/emu_model.c ${emu_dir}/emu_exec.c)

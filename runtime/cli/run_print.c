@@ -131,7 +131,9 @@ static json_t *whole_json(const qn_run_output *out, const qn_request *r, const q
     bad |= qn_json_set(o, "stop", qn_json_str(stop_name(a->r.stop)));
     bad |= qn_json_set(o, "prompt_ids", qn_json_i32s(a->ids, a->n_prompt));
     bad |= qn_json_set(o, "ids", qn_json_i32s(a->r.tokens, a->r.n_generated));
-    bad |= a->probs != NULL && out->form == QN_RUN_JSON ? qn_json_set(o, "logprobs", all_probs(out, a)) : 0;
+    if (r->n_logprobs >= 0 && out->form == QN_RUN_JSON) {
+        bad |= qn_json_set(o, "logprobs", all_probs(out, a));
+    }
     bad |= qn_json_set(o, "n_prompt", json_integer((json_int_t)a->n_prompt));
     bad |= qn_json_set(o, "n_reused", json_integer((json_int_t)a->n_reused));
     bad |= qn_json_set(o, "n_generated", json_integer((json_int_t)a->r.n_generated));

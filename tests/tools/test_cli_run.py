@@ -47,6 +47,7 @@ class Logprobs(CliCase):
         j = self.answer("-p", "F", "--json", "--logprobs", "0", "-n", "2").json
         self.check(j["logprobs"], ["F", "0", "0"], 0)
         self.assertNotIn("logprobs", self.answer("-p", "A", "--json").json)
+        self.assertEqual(self.answer("-p", "A", "--json", "-n", "0", "--logprobs", "2").json["logprobs"], [])
         j = self.answer("-p", "A", "--json", "--logprobs", "1000", "-n", "1").json  # all there are
         self.assertEqual(sorted(t["id"] for t in j["logprobs"][0]["top_logprobs"]), list(range(N)))
 
