@@ -11,3 +11,8 @@ endfunction()
 bug_cases(bugs_gguf.py B01 B02 B03 B04 B05 B06 B07 B08)
 bug_cases(bugs_text.py B09 B10 B11 B12 B13 B14)
 bug_cases(bugs_numerics.py B17 B18 B19 B20 B22)
+bug_cases(bugs_cli.py B30 B31 B32 B33 B34 B35)
+
+# Sampler, stop strings, end tokens, streams and context, to the letter.
+add_test(NAME table-exact COMMAND Python3::Interpreter ${bug_tools}/table_exact.py $<TARGET_FILE:quern>)
+set_tests_properties(table-exact PROPERTIES LABELS cli TIMEOUT 600)

@@ -83,7 +83,7 @@ class CliCase(unittest.TestCase):
         return subprocess.Popen([QUERN] + list(args), **kw)
 
     def quern(self, *args, stdin=b"", timeout=60, memory=None, env=None, **kw):
-        """memory: most bytes of address space; env: changed variables, None unsets."""
+        """stdin: bytes, or a file; memory: most bytes of address space; env: changed variables, None unsets."""
         def limit():
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             if memory is not None and not SANITIZED:
@@ -96,8 +96,7 @@ class CliCase(unittest.TestCase):
                 full[k] = v
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         streams.update(kw)
-        if "stdin" not in streams and stdin is not None:
-            streams["input"] = stdin
+        streams["input" if isinstance(stdin, bytes) else "stdin"] = stdin
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         p = subprocess.run([QUERN] + [str(a) for a in args], timeout=timeout, env=full, preexec_fn=limit, **streams)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
