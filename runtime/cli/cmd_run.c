@@ -14,7 +14,7 @@ typedef struct run_args {
     qn_prompt_args prompt;
     qn_sampling_args sampling;
     const char *prompts;
-    int n_predict, n_logprobs;
+    int n_predict, n_logprobs, n_answers;
     qn_strs stop;
     int output; /* QN_RUN_* */
     bool ignore_eos, stream, check;
@@ -43,6 +43,9 @@ static const qn_opt answer_opts[] = {
     {"--stop, -r, --reverse-prompt", "TEXT",
      "End before this text; may be given several times. Escapes as in -p.", QN_OPT_STRS,
      offsetof(run_args, stop)},
+    {"--answers", "N",
+     "Answers to each prompt, with the seeds that follow each other from --seed on. Default: 1.", QN_OPT_INT,
+     offsetof(run_args, n_answers), 1, 1 << 20},
     {"--ignore-eos", NULL, "Never sample an end token.", QN_OPT_FLAG, offsetof(run_args, ignore_eos)},
     {"--logprobs", "N",
      "Log-probability of each token, and the N likeliest in its place, of the logits as the model gave them; "
@@ -133,7 +136,7 @@ static int answer_all(const run_args *a, const qn_loaded *l, const qn_request *r
 {
     const qn_run_output out = {.form = a->output,
                                .stream = a->stream,
-                               .several = a->prompts != NULL,
+                               .several = a->prompts != NULL || a->n_answers > 1,
                                .args = &a->model,
                                .loaded = l,
                                .start = a->start};
@@ -142,14 +145,20 @@ static int answer_all(const run_args *a, const qn_loaded *l, const qn_request *r
     if (a->sampling.params.temperature > 0) {
         qn_cli_note("seed %" PRIu64, a->sampling.params.seed);
     }
-    for (size_t i = 0; i < n && rc != QN_EXIT_INTERRUPT && (rc == QN_EXIT_OK || !ferror(stdout)); i++) {
+    const size_t each = (size_t)a->n_answers;
+    for (size_t i = 0; i < n * each && rc != QN_EXIT_INTERRUPT && (rc == QN_EXIT_OK || !ferror(stdout));
+         i++) {
         qn_answer answer;
-        rc = qn_run_answer(&out, &requests[i], a->model.deterministic, a->prompt.show, &answer);
+        qn_request r = requests[i / each];
+        r.answer = each > 1 ? (int)(i % each) + 1 : 0;
+        r.sampling.seed += i % each;
+        rc = qn_run_answer(&out, &r, a->model.deterministic, a->prompt.show, &answer);
         qn_answer_clear(&answer);
         n_failed += rc == QN_EXIT_ERROR;
     }
     if (a->prompts != NULL && rc != QN_EXIT_INTERRUPT) {
-        qn_cli_note("%zu prompts, %zu failed; %.1f s", n, n_failed, qn_seconds() - a->start);
+        qn_cli_note("%zu %s, %zu failed; %.1f s", n * each, each > 1 ? "answers" : "prompts", n_failed,
+                    qn_seconds() - a->start);
     }
     return n_failed > 0 && rc == QN_EXIT_OK ? QN_EXIT_ERROR : rc;
 }
@@ -216,6 +225,7 @@ int qn_cmd_run(int argc, char **argv)
                   .sampling = qn_sampling_args_defaults(),
                   .n_predict = -1,
                   .n_logprobs = -1,
+                  .n_answers = 1,
                   .stream = true,
                   .start = qn_seconds()};
     const qn_opt_group groups[] = {

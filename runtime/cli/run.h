@@ -17,6 +17,7 @@ typedef struct qn_request {
     size_t len;
     qn_err fault;
     quern_sampler_params sampling;
+    int answer; /* which of several to the same prompt, from 1; 0: the only one */
     int n_predict;
     int n_logprobs; /* of the likeliest tokens, for each; -1: none */
     int ignore_eos, special;

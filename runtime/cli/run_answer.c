@@ -179,7 +179,10 @@ int qn_run_answer(const qn_run_output *out, const qn_request *r, bool fresh, boo
 {
     const qn_loaded *l = out->loaded;
     int n_ctx = quern_session_n_ctx(l->session), n_vocab = quern_model_n_vocab(l->model);
-    sink k = {.out = out, .request = r, .answer = answer, .start = r->line > 0 ? qn_seconds() : out->start};
+    sink k = {.out = out,
+              .request = r,
+              .answer = answer,
+              .start = r->line > 0 || r->answer > 1 ? qn_seconds() : out->start};
     quern_sampler *sampler = NULL;
     quern_error err;
     *answer = (qn_answer){0};

@@ -50,10 +50,11 @@ static int put_line(json_t *o)
     return flush();
 }
 
-/* Which prompt an object is of; nothing where there is only one. */
+/* Which prompt and answer an object is of; nothing where there is only one. */
 static int set_id(json_t *o, const qn_request *r)
 {
-    return r->id != NULL ? qn_json_set(o, "prompt_id", json_incref(r->id)) : 0;
+    int bad = r->id != NULL ? qn_json_set(o, "prompt_id", json_incref(r->id)) : 0;
+    return bad | (r->answer > 0 ? qn_json_set(o, "answer", json_integer(r->answer)) : 0);
 }
 
 /* A token's id, text, bytes (the text cannot show all of them) and log-probability. */

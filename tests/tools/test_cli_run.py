@@ -252,6 +252,21 @@ class Prompts(CliCase):
         self.assertIn("empty prompt", first["error"])
         self.assertEqual(second["text"], " Hello world!")
 
+    def test_several_answers(self):
+        args = ["run", self.model, "--temp", "1", "-n", "20"]
+        alone = [self.quern(*args, "-p", "F", "-s", str(s)).text for s in (5, 6, 7)]
+        self.assertEqual(len(set(alone)), 3)
+        r = self.quern(*args, "-p", "F", "-s", "5", "--answers", "3")
+        self.assertEqual((r.code, r.text.splitlines()), (0, alone))
+        r = self.quern(*args, "--prompts", self.file("two", b"F\nD\n"), "-s", "5", "--answers", "2", "-o", "json")
+        rows = [json.loads(line) for line in r.text.splitlines()]
+        self.assertEqual([(x["prompt_id"], x["answer"], x["seed"]) for x in rows],
+                         [(1, 1, "5"), (1, 2, "6"), (2, 1, "5"), (2, 2, "6")])
+        self.assertEqual([x["text"] for x in rows[:2]], alone[:2])
+        self.assertIn("4 answers, 0 failed", r.err)
+        self.assertNotIn("answer", self.answer("-p", "A", "--json").json)
+        self.refuse(["--answers"], "run", self.model, "-p", "A", "--answers", "0", code=2)
+
     def test_full_disk(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full")
