@@ -12,9 +12,11 @@ enum { QN_EXIT_OK = 0, QN_EXIT_ERROR = 1, QN_EXIT_USAGE = 2, QN_EXIT_INTERRUPT =
 typedef struct qn_command qn_command;
 struct qn_command {
     const char *name;
-    int (*run)(int argc, char **argv); /* argv[0] is the name; returns the exit status */
-    const char *summary;               /* one line of `quern --help` */
-    const char *group;                 /* heading there: "Generate", "Look inside", "Text", "Measure" */
+    /* argv[0] is the name; returns the exit status. Does nothing before qn_opts_parse, which may be asked for
+     * the tables only (qn_opts_visit). */
+    int (*run)(int argc, char **argv);
+    const char *summary; /* one line of `quern --help` */
+    const char *group;   /* heading there: "Generate", "Look inside", "Text", "Measure" */
 };
 
 extern const qn_command qn_commands[]; /* ends with name NULL */

@@ -7,9 +7,11 @@
 
 #include "base/threads.h"
 #include "cli/commands.h"
+#include "cli/limits.h"
 #include "cli/opts.h"
 #include "codegen/cache.h"
 #include "codegen/nvrtc.h"
+#include "cpu/isa.h"
 #include "cuda/cublaslt.h"
 #include "cuda/driver.h"
 
@@ -212,6 +214,17 @@ static void show_cache(const char *flag, findings *f)
     qn_cache_close(c);
 }
 
+/* What `bench --device-limits` has measured of the CPU with all its threads, or of a GPU. */
+static void show_limits(bool cuda, int device, const char *cache)
+{
+    qn_limits l;
+    qn_err ignored;
+    char text[QN_LIMITS_TEXT];
+    if (qn_limits_key(&l, cuda, device, qn_cpu_count(), &ignored) == 0 && qn_limits_find(&l, cache)) {
+        show(cuda ? "limits" : "", "%s", qn_limits_text(&l, text));
+    }
+}
+
 static void report(const char *cache)
 {
     static qn_cuda cuda;
@@ -222,11 +235,15 @@ static void report(const char *cache)
         return;
     }
     show("quern", QUERN_VERSION);
-    show("CPU", "%d for this process", qn_cpu_count());
+    show("CPU", "%d for this process, %s", qn_cpu_count(), qn_isa_name(qn_isa_best()));
+    show_limits(false, 0, cache);
     bool driver = show_driver(&cuda, f);
     bool compiler = show_nvrtc(&nvrtc, &cuda, f);
     if (driver) {
         show_devices(&cuda, compiler ? &nvrtc : NULL, f);
+        for (int i = 0; i < cuda.n_device; i++) {
+            show_limits(true, i, cache);
+        }
     }
     show_cublaslt(&cuda, f);
     show_cache(cache, f);

@@ -198,21 +198,27 @@ static int measure(const qn_model_args *a, bool cuda, qn_limits *l, qn_err *err)
     return 0;
 }
 
-static void print(const qn_limits *l, bool alone)
+const char *qn_limits_text(const qn_limits *l, char text[QN_LIMITS_TEXT])
 {
-    char line[512];
     if (l->threads > 0) {
-        snprintf(line, sizeof line, "%s, %d threads: reads %.1f GB/s, f32 %.3f TFLOP/s, int8 %.3f TOP/s",
+        snprintf(text, QN_LIMITS_TEXT, "%s, %d threads: reads %.1f GB/s, f32 %.3f TFLOP/s, int8 %.3f TOP/s",
                  l->device, l->threads, 1e-9 * l->read, 1e-12 * l->f32, 1e-12 * l->int8);
     } else {
-        snprintf(line, sizeof line, "%s, %s: reads %.1f GB/s, f16 product %.1f TFLOP/s", l->device, l->driver,
-                 1e-9 * l->read, 1e-12 * l->f16);
+        snprintf(text, QN_LIMITS_TEXT, "%s, %s: reads %.1f GB/s, f16 product %.1f TFLOP/s", l->device,
+                 l->driver, 1e-9 * l->read, 1e-12 * l->f16);
     }
+    return text;
+}
+
+static void print(const qn_limits *l, bool alone)
+{
+    char text[QN_LIMITS_TEXT];
+    qn_limits_text(l, text);
     if (alone) {
-        puts(line);
+        puts(text);
         fflush(stdout);
     } else {
-        qn_cli_note("%s", line);
+        qn_cli_note("%s", text);
     }
 }
 

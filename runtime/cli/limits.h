@@ -18,6 +18,10 @@ int qn_limits_key(qn_limits *l, bool cuda, int device, int threads, qn_err *err)
 /* Fills in what is kept under the key of *l; false: nothing. cache: as --cache. */
 bool qn_limits_find(qn_limits *l, const char *cache);
 
+/* "NAME: reads 40.0 GB/s, ..." into text. */
+enum { QN_LIMITS_TEXT = 512 };
+const char *qn_limits_text(const qn_limits *l, char text[QN_LIMITS_TEXT]);
+
 /* `quern bench --device-limits`: measures the backend that the options choose, with each of the thread
  * counts, and keeps the figures. They are results (`json`: in a list of objects), or notes unless `alone`.
  * Returns the exit status. */

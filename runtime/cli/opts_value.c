@@ -30,10 +30,11 @@ static int bad_number(const qn_usage *u, const qn_opt *o, const char *name, cons
                            ? "a list of whole numbers and ranges (1,2,4 or 0-64+16 or 1-64*2)"
                            : "a whole number";
     if (o->min < o->max && o->max >= INT_MAX) {
-        return qn_cli_usage_error(u->name, "%s: '%s' is not %s >= %g", name, value, what, o->min);
+        return qn_cli_usage_error(u->name, "%s: '%s' is not %s >= %.10g", name, value, what, o->min);
     }
     if (o->min < o->max) {
-        return qn_cli_usage_error(u->name, "%s: '%s' is not %s in %g..%g", name, value, what, o->min, o->max);
+        return qn_cli_usage_error(u->name, "%s: '%s' is not %s in %.10g..%.10g", name, value, what, o->min,
+                                  o->max);
     }
     return qn_cli_usage_error(u->name, "%s: '%s' is not %s", name, value, what);
 }

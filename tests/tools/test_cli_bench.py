@@ -105,6 +105,9 @@ class Bench(CliCase):
                                    delta=1e-4 * tg["share_of_limit"])
         self.assertRegex(self.bench("-p", "8", "-n", "0", "-r", "1", env=cache).text, r"\| +\d+ % \|\n$")
         self.assertIn("not measured", self.bench(*args, "-t", "2", env=cache).err)
+        n = len(os.sched_getaffinity(0))
+        self.bench("--device-limits", "-t", str(n), model="", env=cache, timeout=120)
+        self.assertRegex(self.quern("doctor", env=cache).text, r", %d threads: reads \d+\.\d GB/s" % n)
         with open(os.path.join(self.dir, "limits", "limits.json"), "w") as f:
             f.write("{ not JSON")  # as if never measured
         r = self.bench(*args, env=cache)
