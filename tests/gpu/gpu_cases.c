@@ -32,17 +32,18 @@ static void prompt(int32_t *ids, int n_vocab)
     }
 }
 
-static bool never(void *user, int32_t id)
+/* Puts the choices behind each other. */
+static bool keep(void *user, int32_t id)
 {
-    (void)user;
-    (void)id;
+    int32_t **next = user;
+    *(*next)++ = id;
     return false;
 }
 
 // Prompt, a few tokens chosen on the host with their logits kept, then n - 64 by the executor's own loop.
 static int decode(quern_session *s, int n, int32_t *ids, float *logits, quern_error *err)
 {
-    int n_vocab = quern_model_n_vocab(s->m), n_done = 0;
+    int n_vocab = quern_model_n_vocab(s->m);
     int32_t first[PROMPT];
     prompt(first, n_vocab);
     if (quern_session_truncate(s, 0, err) || quern_session_append(s, first, PROMPT, false, err)) {
@@ -65,8 +66,14 @@ static int decode(quern_session *s, int n, int32_t *ids, float *logits, quern_er
     if (n == host) {
         return 0;
     }
-    return s->exec->greedy(s->exec, ids[host - 1], n - host, ids + host, &n_done, never, NULL,
-                           qn_engine_err(err));
+    int32_t *next = ids + host;
+    qn_loop_row row = {.token = ids[host - 1],
+                       .n = n - host,
+                       .how = {.repeat_penalty = 1, .top_p = 1},
+                       .history = quern_session_tokens(s),
+                       .take = keep,
+                       .user = &next};
+    return s->exec->loop(s->exec, &row, 1, qn_engine_err(err)) == 0 && row.n_done == row.n ? 0 : -1;
 }
 
 static int parity(const quern_model *m, int n, quern_error *err)
