@@ -9,6 +9,7 @@ const qn_command qn_commands[] = {
     {"logits", qn_cmd_logits, "logits, or one step's output, for a file of ids", "Look inside"},
     {"tokenize", qn_cmd_tokenize, "token ids of a text", "Text"},
     {"detokenize", qn_cmd_detokenize, "text of token ids", "Text"},
+    {"template", qn_cmd_template, "what a chat template makes of a conversation", "Text"},
     {"check", qn_cmd_check, "a model config, alone or against a file", "Model configs"},
     {"draft", qn_cmd_draft, "a config proposed for a file whose architecture has none", "Model configs"},
     {"bench", qn_cmd_bench, "tokens per second", "Measure"},

@@ -14,6 +14,7 @@ int qn_cmd_logits(int argc, char **argv);
 int qn_cmd_perplexity(int argc, char **argv);
 int qn_cmd_tokenize(int argc, char **argv);
 int qn_cmd_detokenize(int argc, char **argv);
+int qn_cmd_template(int argc, char **argv);
 int qn_cmd_bench(int argc, char **argv);
 int qn_cmd_profile(int argc, char **argv);
 int qn_cmd_doctor(int argc, char **argv);

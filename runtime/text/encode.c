@@ -53,43 +53,95 @@ static int encode_text(const qn_tokenizer *t, const char *text, size_t len, bool
     return rc;
 }
 
+/* *after_special: whether the text follows a special token or begins; says the same of what comes next. */
 static int encode_fragments(const qn_tokenizer *t, const char *text, const qn_fragment *f, size_t n,
-                            qn_ids *out, qn_err *err)
+                            bool *after_special, qn_ids *out, qn_err *err)
 {
-    bool after_special = true; /* the beginning counts as such */
     for (size_t i = 0; i < n; i++) {
         if (f[i].id >= 0) {
             if (qn_ids_push(out, f[i].id, err)) {
                 return -1;
             }
-        } else if (encode_text(t, text + f[i].at, f[i].len, t->add_space_prefix && after_special, out, err)) {
+        } else if (encode_text(t, text + f[i].at, f[i].len, t->add_space_prefix && *after_special, out,
+                               err)) {
             return -1;
         }
-        after_special = f[i].id >= 0;
+        *after_special = f[i].id >= 0;
+    }
+    return 0;
+}
+
+static int encode_stretch(const qn_tokenizer *t, const char *text, size_t len, bool parse_special,
+                          const qn_span *spans, bool *after_special, qn_ids *out, qn_err *err)
+{
+    qn_fragment *f = NULL;
+    size_t n = 0;
+    if (len == 0) {
+        return 0;
+    }
+    int rc = qn_specials_split(t, text, len, parse_special, spans, &f, &n, err);
+    rc = rc ? rc : encode_fragments(t, text, f, n, after_special, out, err);
+    free(f);
+    return rc;
+}
+
+static int push_span_ids(const qn_tokenizer *t, const qn_span *s, qn_ids *out, qn_err *err)
+{
+    for (size_t i = 0; i < s->n_ids; i++) {
+        if (s->ids[i] < 0 || s->ids[i] >= t->vocab.n) {
+            return qn_fail(err, "token id %d of a span is outside the vocabulary of %d tokens", s->ids[i],
+                           t->vocab.n);
+        }
+        if (qn_ids_push(out, s->ids[i], err)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Stretches of text between spans that bring their ids along. */
+static int encode_spans(const qn_tokenizer *t, const char *text, const qn_span *span, size_t n_spans,
+                        qn_ids *out, qn_err *err)
+{
+    bool after_special = true; /* the beginning counts as such */
+    for (size_t i = 0; i < n_spans;) {
+        size_t len = 0, first = i;
+        while (i < n_spans && !span[i].ids) {
+            len += span[i++].len;
+        }
+        if (encode_stretch(t, text, len, false, span + first, &after_special, out, err)) {
+            return -1;
+        }
+        text += len;
+        for (; i < n_spans && span[i].ids; i++) {
+            if (push_span_ids(t, &span[i], out, err)) {
+                return -1;
+            }
+            text += span[i].len;
+            after_special = false;
+        }
     }
     return 0;
 }
 
 static int encode(const qn_tokenizer *t, const char *text, size_t len, bool add_special, bool parse_special,
-                  const qn_span *spans, int32_t **ids, size_t *n, qn_err *err)
+                  const qn_span *spans, size_t n_spans, int32_t **ids, size_t *n, qn_err *err)
 {
     *ids = NULL;
     *n = 0;
     if (len > MAX_TEXT) {
         return qn_fail(err, "%zu bytes of text, more than can be tokenised at once (%d)", len, MAX_TEXT);
     }
-    qn_fragment *f = NULL;
-    size_t n_fragments = 0;
     qn_ids out = {0};
-    int rc = len ? qn_specials_split(t, text, len, parse_special, spans, &f, &n_fragments, err) : 0;
-    if (!rc && add_special && t->add_bos) {
-        rc = qn_ids_push(&out, t->role[QN_ROLE_BOS], err);
+    bool begins = true;
+    int rc = add_special && t->add_bos ? qn_ids_push(&out, t->role[QN_ROLE_BOS], err) : 0;
+    if (!rc) {
+        rc = spans ? encode_spans(t, text, spans, n_spans, &out, err)
+                   : encode_stretch(t, text, len, parse_special, NULL, &begins, &out, err);
     }
-    rc = rc ? rc : encode_fragments(t, text, f, n_fragments, &out, err);
     if (!rc && add_special && t->add_eos) {
         rc = qn_ids_push(&out, t->role[QN_ROLE_EOS], err);
     }
-    free(f);
     if (!rc && !out.id && !(out.id = malloc(sizeof *out.id))) {
         rc = qn_fail(err, "out of memory");
     }
@@ -105,7 +157,7 @@ static int encode(const qn_tokenizer *t, const char *text, size_t len, bool add_
 int qn_tokenize(const qn_tokenizer *t, const char *text, size_t len, bool add_special, bool parse_special,
                 int32_t **ids, size_t *n, qn_err *err)
 {
-    return encode(t, text, len, add_special, parse_special, NULL, ids, n, err);
+    return encode(t, text, len, add_special, parse_special, NULL, 0, ids, n, err);
 }
 
 int qn_tokenize_spans(const qn_tokenizer *t, const char *text, size_t len, const qn_span *span,
@@ -120,7 +172,7 @@ int qn_tokenize_spans(const qn_tokenizer *t, const char *text, size_t len, const
         *n = 0;
         return qn_fail(err, "the spans of a text do not add up to its %zu bytes", len);
     }
-    return encode(t, text, len, add_special, false, span, ids, n, err);
+    return encode(t, text, len, add_special, false, span, n_spans, ids, n, err);
 }
 
 static bool in_vocab(const qn_tokenizer *t, int32_t id)

@@ -1,6 +1,6 @@
 /* jinja.h: chat templates, in the subset of Jinja 2 that they are written in: parsed once, rendered often.
  *
- * What it does follows Jinja 2.3.1 as the reference library of chat templates sets it up: sandboxed and
+ * What it does follows Jinja 3.1.2 as the reference library of chat templates sets it up: sandboxed and
  * immutable, trim_blocks and lstrip_blocks on, break and continue, the generation block, raise_exception,
  * strftime_now, tojson without escaping of HTML. docs/chat-templates.md lists what is supported.
  *

@@ -48,10 +48,12 @@ int qn_tokenize(const qn_tokenizer *t, const char *text, size_t len, bool add_sp
  * lengths add up to `len`. In a span that is not trusted no control token is recognised, nor one that only
  * touches it, nor one that structures a conversation though the file calls it user-defined; other
  * user-defined tokens are. Otherwise the text is tokenised as a whole: words may cross from one span to the
- * next. */
+ * next, but not over a span that brings its ids along. */
 typedef struct qn_span {
     size_t len;
     bool trusted;
+    const int32_t *ids; /* taken for the span instead of tokenising it, as they are; NULL: none */
+    size_t n_ids;
 } qn_span;
 
 int qn_tokenize_spans(const qn_tokenizer *t, const char *text, size_t len, const qn_span *span,

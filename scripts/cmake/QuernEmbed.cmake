@@ -2,7 +2,7 @@
 # (runtime/model/embedded.h), so that one file `quern` runs from any folder.
 file(GLOB_RECURSE embedded_files CONFIGURE_DEPENDS
      ${CMAKE_CURRENT_SOURCE_DIR}/kernel_src/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/kernel_src/*.cuh
-     ${CMAKE_CURRENT_SOURCE_DIR}/model_configs/*.yaml)
+     ${CMAKE_CURRENT_SOURCE_DIR}/model_configs/*.yaml ${CMAKE_CURRENT_SOURCE_DIR}/model_configs/templates/*.jinja)
 set(embedded_c ${CMAKE_CURRENT_BINARY_DIR}/embedded_files.c)
 add_custom_command(OUTPUT ${embedded_c}
   COMMAND ${CMAKE_COMMAND} -DOUT=${embedded_c} -DROOT=${CMAKE_CURRENT_SOURCE_DIR} "-DFILES=${embedded_files}"

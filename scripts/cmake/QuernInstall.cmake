@@ -13,7 +13,7 @@ endforeach()
 set(quern_libraries quern_static)
 if(NOT QUERN_STATIC_DEPS)
   add_library(quern_shared SHARED ${library_objects})
-  target_link_libraries(quern_shared PRIVATE quern_flags quern_yaml quern_pcre2 quern_xxhash Threads::Threads m
+  target_link_libraries(quern_shared PRIVATE quern_flags quern_yaml quern_pcre2 quern_xxhash quern_jansson Threads::Threads m
                         ${CMAKE_DL_LIBS})
   set_target_properties(quern_shared PROPERTIES OUTPUT_NAME quern VERSION ${PROJECT_VERSION} SOVERSION 0
                                                 LINKER_LANGUAGE C)
