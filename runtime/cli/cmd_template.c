@@ -146,6 +146,9 @@ static int use(const template_args *a, const quern_template *t, const qn_tokeniz
 
 static int run(template_args *a)
 {
+    if (a->cases != NULL && a->model == NULL && a->chosen.name == NULL) {
+        return qn_template_run_cases(NULL, a->cases);
+    }
     qn_err err;
     qn_gguf *g = NULL;
     qn_tokenizer *tok = NULL;
@@ -183,7 +186,7 @@ int qn_cmd_template(int argc, char **argv)
             rc = list_builtins();
         } else if (a.file != NULL && a.chosen.name != NULL) {
             rc = qn_cli_usage_error("template", "--file together with --chat-template");
-        } else if (a.model == NULL && a.file == NULL && a.chosen.name == NULL) {
+        } else if (a.model == NULL && a.file == NULL && a.chosen.name == NULL && a.cases == NULL) {
             rc = qn_cli_usage_error("template", "no template: give a model, --file or --chat-template");
         } else if (a.cases != NULL && a.messages != NULL) {
             rc = qn_cli_usage_error("template", "--cases together with --messages");

@@ -64,6 +64,21 @@ static int judge(const json_t *expect, const json_t *error, const quern_renderin
     return 0;
 }
 
+/* The case's own template, or that of all. A template that does not parse is a refusal. */
+static int render(const quern_template *t, const json_t *own, const qn_template_input *in, quern_rendering *r,
+                  char **raised, qn_err *err)
+{
+    quern_template *mine = NULL;
+    *r = (quern_rendering){0};
+    if (own != NULL && qn_template_parse(&mine, NULL, json_string_value(own), json_string_length(own),
+                                         "template", err) != 0) {
+        return -1;
+    }
+    int rc = qn_template_render(own != NULL ? mine : t, in, r, raised, err);
+    quern_template_free(mine);
+    return rc;
+}
+
 /* 1: as expected, 0: not, -1: not a case (printed). */
 static int run_case(const quern_template *t, const json_t *j, const char *path, size_t line)
 {
@@ -74,15 +89,20 @@ static int run_case(const quern_template *t, const json_t *j, const char *path, 
         qn_cli_error("%s:%zu: needs either \"expect\" or \"error\", a string", path, line);
         return -1;
     }
-    if (!json_is_array(messages) || (vars != NULL && !json_is_object(vars))) {
-        qn_cli_error("%s:%zu: needs \"messages\", a list, and \"vars\", if any, an object", path, line);
+    const json_t *own = json_object_get(j, "template");
+    if (own != NULL ? !json_is_string(own) : t == NULL) {
+        qn_cli_error("%s:%zu: needs \"template\", a string, where none is given for all", path, line);
+        return -1;
+    }
+    if ((messages != NULL && !json_is_array(messages)) || (vars != NULL && !json_is_object(vars))) {
+        qn_cli_error("%s:%zu: \"messages\" is a list and \"vars\" an object", path, line);
         return -1;
     }
     qn_err err = {""};
     char *raised = NULL, where[512];
     quern_rendering r;
     const qn_template_input in = {.vars = vars, .messages = messages, .now = case_time()};
-    bool failed = qn_template_render(t, &in, &r, &raised, &err) != 0;
+    bool failed = render(t, own, &in, &r, &raised, &err) != 0;
     snprintf(where, sizeof where, "%s:%zu: %s%s", path, line, name != NULL ? name : "",
              name != NULL ? ": " : "");
     int rc = judge(expect, error, &r, failed, raised, err.text, where);

@@ -151,7 +151,7 @@ static bool macro_attr(qn_jctx *c, const qn_jmacro *m, const qn_jstr *name, qn_j
         return true;
     }
     if (qn_jstr_is(name, "arguments")) {
-        *out = qn_jlist_new(c, m->node->n_kids);
+        *out = qn_jtuple_new(c, m->node->n_kids);
         for (const qn_jnode *k = m->node->kids; k != NULL; k = k->next) {
             qn_jlist_push(c, out->l, (qn_jval){.kind = QN_J_STR, .s = (qn_jstr *)k->name});
         }

@@ -132,7 +132,7 @@ qn_jnode *qn_jparse_primary(qn_jparser *p)
     switch (t->op) {
     case QN_OP_LPAREN:
         p->at++;
-        n = qn_jparse_tuple(p, false, true, NULL, true);
+        n = qn_jparse_tuple(p, false, true, true);
         qn_jexpect_op(p, QN_OP_RPAREN);
         break;
     case QN_OP_LBRACKET:
@@ -148,14 +148,13 @@ qn_jnode *qn_jparse_primary(qn_jparser *p)
     return n;
 }
 
-static bool tuple_end(const qn_jparser *p, const char *end)
+static bool tuple_end(const qn_jparser *p)
 {
     const qn_jtoken *t = qn_jpeek(p, 0);
-    return t->kind == QN_T_VAR_END || t->kind == QN_T_BLOCK_END || qn_jis_op(p, QN_OP_RPAREN) ||
-           (end != NULL && qn_jis_name(p, end));
+    return t->kind == QN_T_VAR_END || t->kind == QN_T_BLOCK_END || qn_jis_op(p, QN_OP_RPAREN);
 }
 
-qn_jnode *qn_jparse_tuple(qn_jparser *p, bool simplified, bool condexpr, const char *end, bool parens)
+qn_jnode *qn_jparse_tuple(qn_jparser *p, bool simplified, bool condexpr, bool parens)
 {
     int line = line_of(p);
     qn_jnode *list = NULL, **tail = &list;
@@ -165,7 +164,7 @@ qn_jnode *qn_jparse_tuple(qn_jparser *p, bool simplified, bool condexpr, const c
         if (n > 0) {
             qn_jexpect_op(p, QN_OP_COMMA);
         }
-        if (tuple_end(p, end)) {
+        if (tuple_end(p)) {
             break;
         }
         qn_jadd(&tail, simplified ? qn_jparse_primary(p) : qn_jparse_expression(p, condexpr));

@@ -229,9 +229,6 @@ static qn_jval f_last(qn_jctx *c, qn_jval self, const qn_jbound *a)
     if (self.kind != QN_J_UNDEFINED && qn_jnext(c, qn_jreversed(c, self).it, &v)) {
         return v;
     }
-    if (self.kind == QN_J_UNDEFINED) {
-        qn_jfail_undefined(c, self);
-    }
     return qn_jundefined(c, "No last item, sequence was empty.");
 }
 

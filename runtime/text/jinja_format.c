@@ -210,6 +210,9 @@ qn_jval qn_jformat_percent(qn_jctx *c, const qn_jstr *s, qn_jval args)
             v = named_arg(c, &p, s, &i);
         }
         percent_spec(c, &p, s, &i, &f);
+        if (f.type == '%' && i > at + 2) {
+            (void)next_arg(c, &p); /* as in Python */
+        }
         if (f.type == '%') {
             qn_jbuf_part(c, b, s, at, 1);
             continue;
@@ -232,13 +235,16 @@ static bool is_align(char ch)
     return ch == '<' || ch == '>' || ch == '^' || ch == '=';
 }
 
-static void read_spec(qn_jctx *c, const qn_jstr *s, qn_jfield *f)
+/* text: for a string, which zeros in front of the width do not align. */
+static void read_spec(qn_jctx *c, const qn_jstr *s, bool text, qn_jfield *f)
 {
     size_t i = 0, n = s->len > 0 ? qn_jchar_len(s->p, s->len) : 0, k;
+    bool filled = false;
     *f = (qn_jfield){.fill = ' ', .precision = -1};
     if (n > 0 && n < s->len && is_align(s->p[n])) {
         f->fill = qn_jchar(s->p, s->len, &k);
         f->align = s->p[n];
+        filled = true;
         i = n + 1;
     } else if (n > 0 && is_align(s->p[0])) {
         f->align = s->p[i++];
@@ -250,9 +256,9 @@ static void read_spec(qn_jctx *c, const qn_jstr *s, qn_jfield *f)
         f->alt = true;
         i++;
     }
-    if (i < s->len && s->p[i] == '0') {
-        f->fill = f->align == 0 ? '0' : f->fill;
-        f->align = f->align == 0 ? '=' : f->align;
+    if (i < s->len && s->p[i] == '0' && !filled) {
+        f->fill = '0';
+        f->align = f->align == 0 && !text ? '=' : f->align;
         i++;
     }
     int64_t w = digits(c, s, &i);
@@ -305,7 +311,7 @@ void qn_jformat_spec(qn_jctx *c, qn_jbuf *b, qn_jval v, const qn_jstr *spec)
         return;
     }
     if (v.kind == QN_J_STR) {
-        read_spec(c, spec, &f);
+        read_spec(c, spec, true, &f);
         if ((f.type != 0 && f.type != 's') || f.sign != 0 || f.align == '=' || f.group != 0 || f.alt) {
             qn_jfail(c, "Invalid format specifier '%.*s' for object of type 'str'", (int)spec->len, spec->p);
         }
@@ -315,7 +321,7 @@ void qn_jformat_spec(qn_jctx *c, qn_jbuf *b, qn_jval v, const qn_jstr *spec)
     if (!qn_jnumber(v, &d)) {
         qn_jfail(c, "unsupported format string passed to %s.__format__", qn_jtype(v));
     }
-    read_spec(c, spec, &f);
+    read_spec(c, spec, false, &f);
     spec_number(c, b, v, &f);
 }
 
@@ -326,11 +332,10 @@ typedef struct braces {
     bool escape;
 } braces;
 
-static qn_jval field_first(qn_jctx *c, braces *p, const qn_jstr *name)
+static qn_jval field_first(qn_jctx *c, braces *p, const qn_jstr *name, bool empty)
 {
     size_t i = 0;
     int64_t index = digits(c, name, &i);
-    bool empty = name->len == 0;
     if (empty || (index >= 0 && i == name->len)) {
         p->automatic |= empty;
         p->manual |= !empty;
@@ -358,7 +363,7 @@ static qn_jval field_value(qn_jctx *c, braces *p, const qn_jstr *name)
     while (i < name->len && name->p[i] != '.' && name->p[i] != '[') {
         i++;
     }
-    qn_jval v = field_first(c, p, qn_jstr_part(c, name, 0, i).s);
+    qn_jval v = field_first(c, p, qn_jstr_part(c, name, 0, i).s, name->len == 0);
     while (i < name->len) {
         bool attribute = name->p[i] == '.';
         size_t begin = ++i;

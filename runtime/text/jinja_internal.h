@@ -357,6 +357,7 @@ qn_jval qn_jsplitlines(qn_jctx *c, const qn_jstr *s, bool keep);
 qn_jval qn_jpad(qn_jctx *c, qn_jstr *s, int64_t width, const qn_jstr *fill, int where); /* -1 l, 0 c, 1 r */
 bool qn_jspace(uint32_t cp);
 qn_jval qn_jtitle(qn_jctx *c, const qn_jstr *s);
+qn_jval qn_jcasefold(qn_jctx *c, const qn_jstr *s);
 qn_jval qn_jswapcase(qn_jctx *c, const qn_jstr *s);
 bool qn_jis_case(const qn_jstr *s, bool upper);
 bool qn_jis_title(const qn_jstr *s);
@@ -512,13 +513,12 @@ void qn_jexpect_op(qn_jparser *p, qn_jop op);
 const qn_jtoken *qn_jexpect_name(qn_jparser *p);
 const char *qn_jdescribe(qn_jparser *p, const qn_jtoken *t);
 void qn_jadd(qn_jnode ***tail, qn_jnode *n); /* to a list of which *tail is the end */
-qn_jnode *qn_jparse_target(qn_jparser *p, const char *end, bool with_namespace);
+qn_jnode *qn_jparse_target(qn_jparser *p, bool with_namespace);
 void qn_jparse_call_args(qn_jparser *p, qn_jnode *n);
 void qn_jnest(qn_jparser *p); /* one level deeper; fails at the limit. Undone by --p->nesting */
 
 qn_jnode *qn_jparse_expression(qn_jparser *p, bool condexpr);
-/* end: a name that ends it besides the usual tokens, or NULL. */
-qn_jnode *qn_jparse_tuple(qn_jparser *p, bool simplified, bool condexpr, const char *end, bool parens);
+qn_jnode *qn_jparse_tuple(qn_jparser *p, bool simplified, bool condexpr, bool parens);
 qn_jnode *qn_jparse_primary(qn_jparser *p);
 qn_jnode *qn_jparse_filters(qn_jparser *p, qn_jnode *value, bool inline_first);
 void qn_jparse_template(qn_jparser *p);

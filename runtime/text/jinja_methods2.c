@@ -19,11 +19,10 @@ static qn_jval m_lower(qn_jctx *c, qn_jval self, const qn_jbound *a)
     return qn_jlower(c, self.s);
 }
 
-/* Full case folding differs from this in a few dozen characters. */
 static qn_jval m_casefold(qn_jctx *c, qn_jval self, const qn_jbound *a)
 {
     (void)a;
-    return qn_jlower(c, qn_jupper(c, self.s).s);
+    return qn_jcasefold(c, self.s);
 }
 
 static qn_jval m_capitalize(qn_jctx *c, qn_jval self, const qn_jbound *a)

@@ -176,6 +176,12 @@ static qn_jnode *function_body(qn_jparser *p, qn_jnode *macro, const char *tag, 
     p->macro = macro;
     p->loops = 0;
     qn_jnode *n = inner_body(p, tag, end);
+    for (const qn_jnode *k = macro->kids; k != NULL; k = k->next) {
+        if (k->name == p->t->caller_name && k->a == NULL && macro->uses[2]) {
+            qn_jsyntax(p, macro->line,
+                       "the special argument 'caller' of a macro must be left out or have a default");
+        }
+    }
     p->loops = loops;
     p->macro = outer;
     if (outer != NULL) { /* an inner macro's free names are read in the outer one too */
@@ -202,7 +208,7 @@ static void check_target(qn_jparser *p, const qn_jnode *n)
     }
 }
 
-qn_jnode *qn_jparse_target(qn_jparser *p, const char *end, bool with_namespace)
+qn_jnode *qn_jparse_target(qn_jparser *p, bool with_namespace)
 {
     const qn_jtoken *t = qn_jpeek(p, 0), *next = qn_jpeek(p, 1);
     if (with_namespace && next->kind == QN_T_OP && next->op == QN_OP_DOT) {
@@ -212,7 +218,7 @@ qn_jnode *qn_jparse_target(qn_jparser *p, const char *end, bool with_namespace)
         n->value = qn_jexpect_name(p)->value;
         return n;
     }
-    qn_jnode *n = qn_jparse_tuple(p, true, false, end, false);
+    qn_jnode *n = qn_jparse_tuple(p, true, false, false);
     check_target(p, n);
     return n;
 }
@@ -220,9 +226,9 @@ qn_jnode *qn_jparse_target(qn_jparser *p, const char *end, bool with_namespace)
 static qn_jnode *set(qn_jparser *p, int line)
 {
     qn_jnode *n = qn_jnode_new(p, QN_N_SET, line);
-    n->a = qn_jparse_target(p, NULL, true);
+    n->a = qn_jparse_target(p, true);
     if (qn_jskip_op(p, QN_OP_ASSIGN)) {
-        n->b = qn_jparse_tuple(p, false, true, NULL, false);
+        n->b = qn_jparse_tuple(p, false, true, false);
         return n;
     }
     n->kind = QN_N_SETBLOCK;
@@ -232,13 +238,24 @@ static qn_jnode *set(qn_jparser *p, int line)
     return n;
 }
 
+static void check_loop_target(qn_jparser *p, const qn_jnode *n)
+{
+    for (const qn_jnode *k = n->kids; k != NULL; k = k->next) {
+        check_loop_target(p, k);
+    }
+    if (n->name == p->t->loop_name) {
+        qn_jsyntax(p, n->line, "can't assign to the special loop variable in a for-loop target");
+    }
+}
+
 static qn_jnode *for_(qn_jparser *p, int line)
 {
     static const char *const ends[] = {"endfor", "else", NULL};
     qn_jnode *n = qn_jnode_new(p, QN_N_FOR, line);
-    n->a = qn_jparse_target(p, "in", false);
+    n->a = qn_jparse_target(p, false);
+    check_loop_target(p, n->a);
     expect_word(p, "in");
-    n->b = qn_jparse_tuple(p, false, false, "recursive", false);
+    n->b = qn_jparse_tuple(p, false, false, false);
     n->c = qn_jskip_name(p, "if") ? qn_jparse_expression(p, true) : NULL;
     n->flag = qn_jskip_name(p, "recursive");
     check_unknown(p);
@@ -264,7 +281,7 @@ static qn_jnode *if_(qn_jparser *p, int line)
     p->soft = true;
     do {
         qn_jnode *n = qn_jnode_new(p, QN_N_IF, line);
-        n->a = qn_jparse_tuple(p, false, false, NULL, false);
+        n->a = qn_jparse_tuple(p, false, false, false);
         n->body = body(p, "if", ends);
         *at = n;
         at = &n->c;
@@ -347,8 +364,7 @@ static qn_jnode *with(qn_jparser *p, int line)
             qn_jexpect_op(p, QN_OP_COMMA);
         }
         qn_jnode *k = qn_jnode_new(p, QN_N_KEYWORD, qn_jpeek(p, 0)->line);
-        k->b = qn_jparse_primary(p);
-        check_target(p, k->b);
+        k->b = qn_jparse_target(p, false);
         qn_jexpect_op(p, QN_OP_ASSIGN);
         k->a = qn_jparse_expression(p, true);
         qn_jadd(&tail, k);
@@ -477,7 +493,7 @@ static qn_jnode *statements(qn_jparser *p, const char *open, const char *const *
             break;
         case QN_T_VAR_BEGIN:
             n = qn_jnode_new(p, QN_N_OUTPUT, t->line);
-            n->kids = qn_jparse_tuple(p, false, true, NULL, false);
+            n->kids = qn_jparse_tuple(p, false, true, false);
             check_unknown(p);
             expect(p, QN_T_VAR_END, "'}}'");
             break;

@@ -141,6 +141,23 @@ qn_jval qn_jswapcase(qn_jctx *c, const qn_jstr *s)
     return recase(c, s, choose_swapped);
 }
 
+/* Full case folding differs from this in a few dozen characters. */
+qn_jval qn_jcasefold(qn_jctx *c, const qn_jstr *s)
+{
+    qn_jbuf *b = qn_jbuf_new(c, s->len);
+    for (size_t i = 0, n; i < s->len; i += n) {
+        uint32_t up[3], low[3], origin = qn_jstr_origin_at(s, i);
+        int n_up = qn_unicode_case(qn_jchar(s->p + i, s->len - i, &n), QN_CASE_UPPER, up);
+        for (int k = 0; k < n_up; k++) {
+            int n_low = qn_unicode_case(up[k], QN_CASE_LOWER, low);
+            for (int m = 0; m < n_low; m++) {
+                qn_jbuf_char(c, b, low[m], origin);
+            }
+        }
+    }
+    return qn_jstr_mark(c, qn_jbuf_value(c, b).s, s->markup);
+}
+
 bool qn_jis_case(const qn_jstr *s, bool upper)
 {
     bool any = false;
@@ -266,7 +283,7 @@ qn_jval qn_jjoin(qn_jctx *c, const qn_jstr *sep, qn_jval items, bool strict)
     qn_jbuf *b = qn_jbuf_new(c, 0);
     qn_jval v;
     for (size_t i = 0; qn_jnext(c, it, &v); i++) {
-        if (strict && v.kind != QN_J_STR) {
+        if (strict && !sep->markup && v.kind != QN_J_STR) {
             qn_jfail(c, "sequence item %zu: expected str instance, %s found", i, qn_jtype(v));
         }
         if (i > 0) {
