@@ -11,6 +11,23 @@ typedef enum qn_outputs { QN_OUT_NONE, QN_OUT_LAST, QN_OUT_ALL } qn_outputs;
 
 enum { QN_LOADING_WEIGHTS, QN_LOADING_KERNELS };
 
+/* Weights as 16-bit rows for the products of prompts (CUDA). AUTO is for the planner (engine/memory.h), which
+ * makes ON or OFF of it before anything is allocated. */
+typedef enum qn_weight_cache {
+    QN_WEIGHT_CACHE_AUTO,
+    QN_WEIGHT_CACHE_ON,     /* made once, when the model is loaded */
+    QN_WEIGHT_CACHE_OFF,    /* made for each use, on a stream beside the product before */
+    QN_WEIGHT_CACHE_SERIAL, /* made for each use, between the products */
+} qn_weight_cache;
+
+/* What computes the products of prompts (CUDA). AUTO: cuBLASLt, or MMA where the library is missing. */
+typedef enum qn_prefill {
+    QN_PREFILL_AUTO,
+    QN_PREFILL_CUBLASLT,
+    QN_PREFILL_MMA, /* own kernel, 16-bit operands */
+    QN_PREFILL_MMQ, /* own kernel, quantised weights times 8-bit activations; plain weights as MMA */
+} qn_prefill;
+
 typedef struct qn_exec_opts {
     int n_ctx;     /* positions the KV caches hold */
     int n_ubatch;  /* most tokens of one run call */
@@ -26,8 +43,11 @@ typedef struct qn_exec_opts {
     bool no_graph;          /* decode by direct launches */
     bool persistent;        /* decode as one launch a token */
     bool plain_attention;   /* prompts through the kernels of decode */
-    bool no_fuse;           /* norms are kernels of their own, so that every step's output can be read */
-    bool f32_activations;   /* few rows: f32 activations for quantised weights too, instead of 8-bit ones */
+    qn_weight_cache weight_cache;
+    qn_prefill prefill;
+    bool no_tune;         /* the library's first algorithm for each product, none is timed */
+    bool no_fuse;         /* norms are kernels of their own, so that every step's output can be read */
+    bool f32_activations; /* few rows: f32 activations for quantised weights too, instead of 8-bit ones */
     void (*log)(void *log_user, int level, const char *line); /* level 0: shown by default; may be NULL */
     void *log_user;
     /* While it is made: bytes of weights sent, kernels compiled; from two threads at once; may be NULL. */
@@ -90,6 +110,7 @@ typedef struct qn_exec_stats {
 typedef struct qn_memory {
     uint64_t weights; /* file bytes read in place or uploaded */
     uint64_t kv, activations, other;
+    uint64_t weight_cache; /* weights as 16-bit rows beside their own form */
 } qn_memory;
 
 typedef struct qn_exec qn_exec;

@@ -175,7 +175,7 @@ QN_DEV void all_tiles(running &w, half_t *shared, const half_t *k_cache, const h
 
 QN_ENTRY(threads)
 QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
-          float *out, i64 out_stride)
+          float *out, i64 out_stride, half_t *half_rows, float *row_scale)
 {
     ptx_grid_launch();
     ptx_grid_wait();
@@ -187,5 +187,5 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cach
     running w;
     load_queries(w, shared, q, q_stride, p, st->n_rows);
     all_tiles(w, shared, k_cache, v_cache, p);
-    write_rows(w, out, out_stride, p, st->n_rows);
+    write_rows(w, out, out_stride, half_rows, row_scale, p, st->n_rows);
 }

@@ -277,7 +277,10 @@ QN_DEV void take_weights(running &w, weight_tile &weights, const score_tile &s, 
     }
 }
 
-QN_DEV void write_rows(const running &w, float *out, i64 out_stride, const place &p, int n_rows)
+// Where spec::half_out, results go out as the next product's 16-bit rows: they lie between the values, which
+// are f16, so that no factor is needed (1 in row_scale); as f32 where spec::f32_out.
+QN_DEV void write_rows(const running &w, float *out, i64 out_stride, half_t *half_rows, float *row_scale,
+                       const place &p, int n_rows)
 {
 #pragma unroll
     for (int t = 0; t < spec::tiles; t++) {
@@ -289,14 +292,25 @@ QN_DEV void write_rows(const running &w, float *out, i64 out_stride, const place
                 continue;
             }
             float *dst = out + (p.row0 + token) * out_stride + h * spec::v_dim + p.v0;
+            half_t *dst16 =
+                half_rows + (i64)(p.row0 + token) * (spec::n_head * spec::v_dim) + h * spec::v_dim + p.v0;
+            if (spec::half_out && h == 0 && p.v0 == 0 && threadIdx.x % 4 == 0) {
+                row_scale[p.row0 + token] = 1.0f;
+            }
 #pragma unroll
             for (int j = 0; j < v_pad / 8; j++) {
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    const int d = j * 8 + (int)threadIdx.x % 4 * 2 + e;
-                    if (p.v0 + d < spec::v_dim) {
-                        dst[d] = w.o[t][j][2 * half + e] * inverse;
-                    }
+                const int d = j * 8 + (int)threadIdx.x % 4 * 2;
+                const float a = w.o[t][j][2 * half] * inverse, b = w.o[t][j][2 * half + 1] * inverse;
+                if (spec::half_out && p.v0 + d < spec::v_dim) { // v_dim is even
+                    *(u32 *)(dst16 + d) = spec::half_out == 2
+                                              ? (u32)float_to_bf16(a) | (u32)float_to_bf16(b) << 16
+                                              : pack_half(a, b);
+                }
+                if (spec::f32_out && p.v0 + d < spec::v_dim) {
+                    dst[d] = a;
+                }
+                if (spec::f32_out && p.v0 + d + 1 < spec::v_dim) {
+                    dst[d + 1] = b;
                 }
             }
         }

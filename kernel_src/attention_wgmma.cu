@@ -127,7 +127,7 @@ QN_DEV void wait_copies()
 
 QN_ENTRY(threads, 8 / spec::warps)
 QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
-          float *out, i64 out_stride)
+          float *out, i64 out_stride, half_t *half_rows, float *row_scale)
 {
     ptx_grid_launch();
     ptx_grid_wait();
@@ -193,5 +193,5 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cach
     wait_copies();
     start_values(w, weights, v_at + (u64)(turn * v_tile * 2 >> 4));
     finish_values(w);
-    write_rows(w, out, out_stride, p, n_rows);
+    write_rows(w, out, out_stride, half_rows, row_scale, p, n_rows);
 }

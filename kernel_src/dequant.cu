@@ -1,21 +1,21 @@
-// dequant.cu: weight rows to f16 rows, for the matrix products of prefill; a thread decodes eight values.
-// grid: (ceil(ceil(n_in / 8) * n_rows / threads)); block: spec::threads; shared: none.
-// spec::dtype; the shape is an argument, so that one program serves every weight of a type.
+// dequant.cu: rows first .. first + n - 1 of a weight of n_rows rows to f16 rows, for the matrix products of
+// prefill; a thread decodes eight values. grid: (ceil(ceil(n_in / 8) * n / threads)); block: spec::threads;
+// shared: none. spec::dtype; the shape is an argument, so that one program serves every weight of a type.
 #include "planes.cuh"
 
 QN_ENTRY(spec::threads)
-QN_KERNEL(const u8 *w, u16 *out, i64 n_rows, i64 n_in)
+QN_KERNEL(const u8 *w, u16 *out, i64 n_rows, i64 n_in, i64 first, i64 n)
 {
     ptx_grid_launch();
     ptx_grid_wait();
     const i64 per_row = (n_in + 7) / 8;
     const i64 unit = (i64)blockIdx.x * spec::threads + threadIdx.x;
-    if (unit >= per_row * n_rows) {
+    if (unit >= per_row * n) {
         return;
     }
     const i64 row = unit / per_row;
     const int k = (int)(unit % per_row) * 8;
-    const plane_ptr p = row_planes<spec::dtype>(w, n_rows, (int)n_in, row);
+    const plane_ptr p = row_planes<spec::dtype>(w, n_rows, (int)n_in, first + row);
     u16 *dst = out + row * n_in + k;
     if (n_in % 8 == 0) {
         float v[8];

@@ -1,4 +1,5 @@
-// linear_post.cu: the `linear` op after a matrix product of many rows: row factor, then the epilogue.
+// linear_post.cu: the `linear` op after a matrix product of many rows: row factor (spec::scaled), then the
+// epilogue.
 // grid: (ceil(n_out / threads), rows); block: spec::threads; shared: none.
 #include "epilogue.cuh"
 
@@ -17,7 +18,7 @@ QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, const floa
     const int seg = at < end0 ? 0 : at < end1 ? 1 : 2;
     const int local = seg == 0 ? at : seg == 1 ? at - end0 : at - end1;
     const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
-    const float v =
-        linear_epilogue(y[(i64)row * spec::n_out + at] * row_scale[row], at, seg, local, bias, scale, div);
+    const float product = y[(i64)row * spec::n_out + at] * (spec::scaled ? row_scale[row] : 1.0f);
+    const float v = linear_epilogue(product, at, seg, local, bias, scale, div);
     out[row * out_stride + at] = spec::residual ? base[row * base_stride + at] + v : v;
 }

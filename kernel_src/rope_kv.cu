@@ -3,25 +3,25 @@
 // whole width, all query heads are one unit and all k heads another (q is rewritten in place: no other block
 // may need it). grid: (rows, q units + (has_kv ? k units + n_head_kv : 0)); block: spec::threads; shared:
 // (heads of a q unit * k_dim + threads / 32) floats. spec::kv_rows: rows of the cache, position p in row p %
-// kv_rows.
+// kv_rows. spec::scaled: q, k and v are a product whose rows wait for their factors.
 #include "reduce.cuh"
 
 constexpr bool full_width = spec::qk_norm != NORM_NONE && spec::qk_width == QK_FULL;
 constexpr int q_heads = full_width ? spec::n_head : 1, k_heads = full_width ? spec::n_head_kv : 1;
 constexpr int q_units = spec::n_head / q_heads, k_units = spec::n_head_kv / k_heads;
 
-// Factor of an RMS or layer norm over n values x, and its mean.
-QN_DEV float norm_scale(const float *x, int n, int kind, float *mean, float *scratch)
+// Factor of an RMS or layer norm over n values x * up, and their mean.
+QN_DEV float norm_scale(const float *x, float up, int n, int kind, float *mean, float *scratch)
 {
     float sum = 0.0f, square = 0.0f;
     if (kind == NORM_LAYER) {
         for (int i = threadIdx.x; i < n; i += spec::threads) {
-            sum += x[i];
+            sum += x[i] * up;
         }
         sum = block_sum<spec::threads>(sum, scratch) / n;
     }
     for (int i = threadIdx.x; i < n; i += spec::threads) {
-        square += (x[i] - sum) * (x[i] - sum);
+        square += (x[i] * up - sum) * (x[i] * up - sum);
     }
     *mean = sum;
     return 1.0f / sqrtf(block_sum<spec::threads>(square, scratch) / n + spec::eps);
@@ -32,7 +32,7 @@ QN_DEV void normalise(float *x, int n_head, int h, const float *w, float *scratc
 {
     const int n = n_head * spec::k_dim;
     float mean;
-    const float scale = norm_scale(x, n, spec::qk_norm, &mean, scratch);
+    const float scale = norm_scale(x, 1.0f, n, spec::qk_norm, &mean, scratch);
     __syncthreads();
     for (int i = threadIdx.x; i < n; i += spec::threads) {
         float y = (x[i] - mean) * scale;
@@ -70,7 +70,8 @@ QN_DEV void rotate(float *x, int n_head, int pos, const float *freq)
 
 QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float *v, half_t *k_cache,
-          half_t *v_cache, const float *q_norm, const float *k_norm, const float *freq)
+          half_t *v_cache, const float *q_norm, const float *k_norm, const float *freq,
+          const float *row_scale)
 {
     ptx_grid_launch();
     ptx_grid_wait();
@@ -82,16 +83,17 @@ QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float 
     float *scratch = x + q_heads * spec::k_dim;
     const int pos = st->pos + row, unit = blockIdx.y;
     const i64 slot = pos % spec::kv_rows;
+    const float up = spec::scaled ? row_scale[row] : 1.0f;
     if (unit >= q_units + k_units) { // v
         const int h = unit - q_units - k_units;
         const float *src = v + row * stride + h * spec::v_dim;
         float mean = 0.0f, scale = 1.0f;
         if (spec::v_norm != NORM_NONE) {
-            scale = norm_scale(src, spec::v_dim, spec::v_norm, &mean, scratch);
+            scale = norm_scale(src, up, spec::v_dim, spec::v_norm, &mean, scratch);
         }
         half_t *dst = v_cache + slot * (spec::n_head_kv * spec::v_dim) + h * spec::v_dim;
         for (int i = threadIdx.x; i < spec::v_dim; i += spec::threads) {
-            dst[i] = float_to_half((src[i] - mean) * scale);
+            dst[i] = float_to_half((src[i] * up - mean) * scale);
         }
         return;
     }
@@ -101,7 +103,7 @@ QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float 
     const float *w = is_q ? (spec::q_has_w ? q_norm : nullptr) : (spec::k_has_w ? k_norm : nullptr);
     const bool norm = spec::qk_norm != NORM_NONE && (is_q ? spec::q_has_norm : spec::k_has_norm);
     for (int i = threadIdx.x; i < n; i += spec::threads) {
-        x[i] = src[i];
+        x[i] = src[i] * up;
     }
     __syncthreads();
     if (norm && spec::qk_order == QK_BEFORE_ROPE) {

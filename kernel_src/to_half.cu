@@ -1,8 +1,6 @@
-// to_half.cu: activation rows to f16, each scaled by a power of two so that its largest value lies in [1024,
-// 2048): no activation overflows f16, and the factor is undone exactly in f32 afterwards. bf16 rows are not
-// scaled. grid: (rows); block: spec::threads; shared: threads / 32 floats. spec::n, spec::outputs,
-// spec::bf16.
-#include "reduce.cuh"
+// to_half.cu: activation rows to f16 or bf16 (half_row.cuh). grid: (rows); block: spec::threads; shared:
+// threads / 32 floats. spec::n, spec::outputs, spec::bf16.
+#include "half_row.cuh"
 
 QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u16 *out, float *row_scale)
@@ -21,10 +19,8 @@ QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u16 *out, float *row
         top = fmaxf(top, fabsf(x[i]));
     }
     top = block_max<spec::threads>(top, scratch);
-    // exponent of top, clamped so that both the factor and its inverse are normal floats
-    int e = (int)((__float_as_uint(top) >> 23) & 0xff) - 127 - 10;
-    e = top == 0.0f ? 0 : e < -100 ? -100 : e > 100 ? 100 : e;
-    const float down = __uint_as_float((u32)(127 - e) << 23), up = __uint_as_float((u32)(127 + e) << 23);
+    float up;
+    const float down = half_scale(top, &up);
     for (int i = threadIdx.x; i < spec::n; i += spec::threads) {
         out[i] = spec::bf16 ? float_to_bf16(x[i] * down) : float_to_half(x[i] * down);
     }

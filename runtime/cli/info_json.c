@@ -108,6 +108,7 @@ static json_t *memory(const qn_info *i)
     bad |= qn_json_set(o, "backend", qn_json_str(i->opts.cuda ? "cuda" : "cpu"));
     bad |= qn_json_set(o, "n_ctx", json_integer(i->opts.n_ctx));
     bad |= qn_json_set(o, "weights", integer(i->memory.weights));
+    bad |= qn_json_set(o, "weight_cache", integer(i->memory.weight_cache));
     bad |= qn_json_set(o, "kv", integer(i->memory.kv));
     bad |= qn_json_set(o, "activations", integer(i->memory.activations));
     bad |= qn_json_set(o, "other", integer(i->memory.other));

@@ -19,6 +19,9 @@ enum { ATTENTION_FLASH, ATTENTION_PLAIN };
 static const char *const attentions[] = {"flash", "plain", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
 
+const char *const qn_weight_cache_names[] = {"auto", "on", "off", "serial", NULL};
+const char *const qn_prefill_names[] = {"auto", "cublaslt", "mma", "mmq", NULL};
+
 static const qn_opt load_opts[] = {
     {"-m, --model", "FILE", "The GGUF file, instead of the first argument.", QN_OPT_STR,
      offsetof(qn_model_args, path)},
@@ -53,6 +56,17 @@ static const qn_opt backend_opts[] = {
     {"--attention", "NAME",
      "Of prompts: flash, or plain, the kernels of decode (backend cuda). Default: flash.", QN_OPT_CHOICE,
      offsetof(qn_model_args, attention), 0, 0, attentions},
+    {"--prefill", "NAME",
+     "Products of prompts: cublaslt; mma, an own kernel; mmq, 8-bit activations; auto (backend cuda). "
+     "Default: "
+     "auto.",
+     QN_OPT_CHOICE, offsetof(qn_model_args, prefill), 0, 0, qn_prefill_names},
+    {"--weight-cache", "NAME",
+     "Weights kept as f16 for prompts: on; off: made for each use, beside the products; serial: between them "
+     "(backend cuda). Default: auto, on where memory allows.",
+     QN_OPT_CHOICE, offsetof(qn_model_args, weight_cache), 0, 0, qn_weight_cache_names},
+    {"--no-tune", NULL, "Times no algorithms of cuBLASLt: its first choice serves (backend cuda).",
+     QN_OPT_FLAG, offsetof(qn_model_args, no_tune)},
     {"--f32-activations", NULL,
      "Decode quantised weights with f32 activations, not 8-bit ones (backend cuda).", QN_OPT_FLAG,
      offsetof(qn_model_args, f32_activations)},
@@ -156,6 +170,9 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .no_graph = a->no_graph,
         .persistent = a->persistent,
         .plain_attention = a->attention == ATTENTION_PLAIN,
+        .weight_cache = (quern_weight_cache)a->weight_cache,
+        .prefill = (quern_prefill)a->prefill,
+        .no_tune = a->no_tune,
         .no_fuse = a->no_fuse,
         .f32_activations = a->f32_activations,
     };
@@ -180,8 +197,10 @@ void qn_print_memory(bool to_stdout, const qn_memory *m, uint64_t available)
         const char *what;
         uint64_t bytes;
     } rows[] = {
-        {"weights", m->weights}, {"KV cache", m->kv},           {"activations", m->activations},
-        {"other", m->other},     {"total", qn_memory_total(m)}, {"available", available},
+        {"weights", m->weights},  {"weight cache", m->weight_cache},
+        {"KV cache", m->kv},      {"activations", m->activations},
+        {"other", m->other},      {"total", qn_memory_total(m)},
+        {"available", available},
     };
     size_t n = sizeof rows / sizeof *rows - (available == 0);
     for (size_t i = 0; i < n; i++) {
@@ -200,15 +219,18 @@ static void describe(const quern_session *s)
 {
     const qn_model *m = s->m->model;
     qn_memory mem;
-    char weights[24], kv[24], scratch[24], trained[48] = "";
+    char weights[24], kv[24], scratch[24], cache[24], cached[48] = "", trained[48] = "";
     qn_memory_of(s->m->plans, &s->exec->opts, &mem);
     if (m->n_ctx_train > 0) {
         snprintf(trained, sizeof trained, " of %d trained", m->n_ctx_train);
     }
-    qn_cli_note("%s, context %d%s, %s%s with %d threads; memory: weights %s + KV cache %s + scratch %s",
+    if (mem.weight_cache > 0) {
+        snprintf(cached, sizeof cached, " + weight cache %s", qn_memory_text(mem.weight_cache, cache));
+    }
+    qn_cli_note("%s, context %d%s, %s%s with %d threads; memory: weights %s%s + KV cache %s + scratch %s",
                 m->arch, s->exec->opts.n_ctx, trained, s->exec->name, s->exec->opts.exact ? " exact" : "",
-                s->exec->opts.n_threads, qn_memory_text(mem.weights, weights), qn_memory_text(mem.kv, kv),
-                qn_memory_text(mem.activations + mem.other, scratch));
+                s->exec->opts.n_threads, qn_memory_text(mem.weights, weights), cached,
+                qn_memory_text(mem.kv, kv), qn_memory_text(mem.activations + mem.other, scratch));
     if (s->exec->stats.n_compiled > 0) {
         qn_cli_note("%d kernels compiled in %.1f s, %d from the cache", s->exec->stats.n_compiled,
                     s->exec->stats.kernels, s->exec->stats.n_kernels - s->exec->stats.n_compiled);

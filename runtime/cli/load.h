@@ -9,11 +9,11 @@ typedef struct qn_model_args {
     const char *path;
     const char *config_dir, *kernel_dir;
     int n_ctx; /* -1: not given, 0: the trained context */
-    int backend, device, attention;
+    int backend, device, attention, weight_cache, prefill;
     int n_threads;
     int n_batch, n_ubatch;
     bool deterministic; /* nothing that a session holds of an earlier prompt is used again */
-    bool exact, no_graph, persistent, no_fuse, f32_activations;
+    bool exact, no_graph, persistent, no_fuse, f32_activations, no_tune;
     int n_sequences; /* 0: one */
     int n_outputs;   /* most logits rows of a chunk; 0: the default */
     const char *cache, *variant;
@@ -26,6 +26,8 @@ extern const qn_model_args qn_model_args_defaults;
 qn_opt_group qn_load_group(qn_model_args *a);
 qn_opt_group qn_backend_group(qn_model_args *a);
 qn_opt_group qn_device_group(qn_model_args *a); /* without threads and chunk sizes */
+/* Names of quern_weight_cache and quern_prefill, NULL-terminated. */
+extern const char *const qn_weight_cache_names[], *const qn_prefill_names[];
 
 /* Makes `positional` (may be NULL) the model's path where -m gave none. -1: go on, else the exit status. */
 int qn_model_args_finish(qn_model_args *a, const char *command, const char *positional);

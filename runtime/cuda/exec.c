@@ -21,7 +21,8 @@ static int sync_stream(qn_cuda_exec *x, qn_err *err)
     return r ? cu_fail(x, r, "running kernels", err) : 0;
 }
 
-int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err)
+static int launch_on(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_cu_stream stream, bool dependent,
+                     qn_err *err)
 {
     uint32_t grid[3] = {a->grid[0], a->grid[1], a->grid[2]};
     void *params[QN_CUDA_ARGS];
@@ -32,17 +33,17 @@ int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_er
         grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
     qn_cu_result r;
-    if (x->dependent || a->cooperative) {
+    if (dependent || a->cooperative) {
         qn_cu_launch_attribute how = {.id = QN_CU_LAUNCH_PROGRAMMATIC_SERIALIZATION,
                                       .value.programmatic_serialization = 1};
         if (a->cooperative) {
             how = (qn_cu_launch_attribute){.id = QN_CU_LAUNCH_COOPERATIVE, .value.cooperative = 1};
         }
-        qn_cu_launch_config c = {grid[0], grid[1], grid[2], a->threads, 1, 1, a->shared, x->stream, &how, 1};
+        qn_cu_launch_config c = {grid[0], grid[1], grid[2], a->threads, 1, 1, a->shared, stream, &how, 1};
         r = x->cuda.api.LaunchKernelEx(&c, x->functions[a->program], params, NULL);
     } else {
         r = x->cuda.api.LaunchKernel(x->functions[a->program], grid[0], grid[1], grid[2], a->threads, 1, 1,
-                                     a->shared, x->stream, params, NULL);
+                                     a->shared, stream, params, NULL);
     }
     return r ? cu_fail(x, r,
                        a->step     ? a->step->name
@@ -52,15 +53,42 @@ int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_er
              : 0;
 }
 
+int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err)
+{
+    return launch_on(x, a, rows, x->stream, x->dependent, err);
+}
+
+int qn_cuda_action_run(qn_cuda_exec *x, const qn_cuda_action *a, int rows, bool in_turn, qn_err *err)
+{
+    const qn_cuda_api *cu = &x->cuda.api;
+    bool beside = x->side && !in_turn && a->w16 > 0;
+    int area = a->w16 - 1;
+    qn_cu_result r = QN_CU_SUCCESS;
+    if (beside && a->makes_w16) { /* once what the area held has been read */
+        r = cu->StreamWaitEvent(x->side, x->w16_read[area], 0);
+        int rc = r ? cu_fail(x, r, "waiting for a product", err) : launch_on(x, a, rows, x->side, false, err);
+        r = rc ? r : cu->EventRecord(x->w16_made[area], x->side);
+        return rc ? rc : r ? cu_fail(x, r, "events", err) : 0;
+    }
+    r = beside ? cu->StreamWaitEvent(x->stream, x->w16_made[area], 0) : r;
+    if (r) {
+        return cu_fail(x, r, "waiting for weights", err);
+    }
+    int rc = a->is_gemm ? qn_gemm_run(&x->gemm, &a->gemm, rows, x->stream, err)
+                        : launch_on(x, a, rows, x->stream, x->dependent, err);
+    r = beside && rc == 0 ? cu->EventRecord(x->w16_read[area], x->stream) : r;
+    return rc ? rc : r ? cu_fail(x, r, "events", err) : 0;
+}
+
 static int run_action(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_action *a, int rows, int n_out,
-                      qn_err *err)
+                      bool in_turn, qn_err *err)
 {
     bool head = a->step && a->step->out[0].buf == plan->logits_buf;
     int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows;
-    if (n == 0) {
+    if (n == 0 || !qn_cuda_runs(a, n)) {
         return 0;
     }
-    if (a->is_gemm ? qn_gemm_run(&x->gemm, &a->gemm, n, x->stream, err) : qn_cuda_launch_one(x, a, n, err)) {
+    if (qn_cuda_action_run(x, a, n, in_turn, err)) {
         return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
     }
     return 0;
@@ -77,7 +105,7 @@ int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *lis
         if (stop_after >= 0 && (!a->step || a->step - plan->steps > stop_after)) {
             break;
         }
-        if (run_action(x, plan, a, rows, n_out, err)) {
+        if (run_action(x, plan, a, rows, n_out, false, err)) {
             return -1;
         }
     }
@@ -284,7 +312,7 @@ static int cuda_profile(qn_exec *e, const qn_run *r, float *ms, qn_err *err)
     }
     for (int i = 0; rc == 0 && i <= list->n; i++) {
         cu->EventRecord(events[i], x->stream);
-        rc = i < list->n ? run_action(x, plan, &list->actions[i], r->n, 1, err) : 0;
+        rc = i < list->n ? run_action(x, plan, &list->actions[i], r->n, 1, true, err) : 0;
     }
     rc = rc ? rc : sync_stream(x, err);
     memset(ms, 0, sizeof *ms * (size_t)plan->n_step);
@@ -329,6 +357,18 @@ static void cuda_free(qn_exec *e)
         if (x->graph) {
             cu->GraphExecDestroy(x->graph);
         }
+        for (int i = 0; i < 2; i++) {
+            if (x->w16_made[i]) {
+                cu->EventDestroy(x->w16_made[i]);
+            }
+            if (x->w16_read[i]) {
+                cu->EventDestroy(x->w16_read[i]);
+            }
+        }
+        if (x->side) {
+            cu->StreamSynchronize(x->side);
+            cu->StreamDestroy(x->side);
+        }
         qn_gemm_close(&x->gemm);
         for (int i = 0; x->modules && i < x->low.n_program; i++) {
             if (x->modules[i]) {
@@ -354,6 +394,7 @@ static void cuda_free(qn_exec *e)
     qn_jit_free(x->jit);
     qn_lowered_free(&x->low);
     free(x->placed);
+    qn_half_cache_free(&x->halves);
     free(x->mem.bufs);
     free(x->mem.k);
     free(x->mem.v);

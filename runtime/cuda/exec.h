@@ -44,14 +44,6 @@ typedef struct qn_upload_item {
 int qn_upload(const qn_cuda *cuda, qn_cu_context ctx, const qn_upload_item *items, int n, int n_threads,
               double *seconds, void (*sent)(void *user, uint64_t bytes), void *user, qn_err *err);
 
-typedef struct qn_placed {
-    const void *key; /* qn_tensor or RoPE table */
-    const void *src;
-    size_t bytes;
-    uint64_t address;
-    bool planes; /* repacked on the way */
-} qn_placed;
-
 typedef struct qn_cuda_exec {
     qn_exec base;
     qn_cuda cuda;
@@ -65,7 +57,10 @@ typedef struct qn_cuda_exec {
     qn_cu_module *modules;     /* by program */
     qn_cu_function *functions; /* by program */
     qn_cuda_mem mem;
-    qn_placed *placed; /* weights and tables */
+    qn_half_cache halves;
+    qn_cu_stream side; /* makes 16-bit weights beside the products; NULL: they are made between them */
+    qn_cu_event w16_made[2], w16_read[2]; /* of the areas of mem.w16 */
+    qn_placed *placed;                    /* weights and tables */
     int n_placed;
     uint64_t allocs[128];
     int n_alloc;
@@ -86,6 +81,8 @@ int qn_cuda_setup(qn_cuda_exec *x, qn_err *err);
 /* Captures the decode list; a failure leaves base.stats.graph_off filled and is no error. */
 void qn_cuda_capture(qn_cuda_exec *x);
 int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err);
+/* One action of a list: a kernel or a product. In turn: nothing runs beside it. */
+int qn_cuda_action_run(qn_cuda_exec *x, const qn_cuda_action *a, int rows, bool in_turn, qn_err *err);
 /* Launches the actions of the steps [first, stop_after] of a list (-1: up to the end). */
 int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
                    int first, int stop_after, qn_err *err);

@@ -48,62 +48,10 @@ static int open_device(qn_cuda_exec *x, qn_err *err)
     return r ? qn_cuda_fail(&x->cuda, r, "opening the device", err) : 0;
 }
 
-/* Adds a tensor or table once. */
-static void place(qn_cuda_exec *x, const void *key, const void *src, size_t bytes, size_t device_bytes,
-                  bool planes, uint64_t *end)
-{
-    if (!key) {
-        return;
-    }
-    for (int i = 0; i < x->n_placed; i++) {
-        if (x->placed[i].key == key) {
-            return;
-        }
-    }
-    x->placed[x->n_placed++] = (qn_placed){key, src, bytes, *end, planes};
-    *end += (device_bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-/* Offsets of everything the plans read; they become addresses once the memory is there. */
-static int place_all(qn_cuda_exec *x, uint64_t *bytes, qn_err *err)
-{
-    const qn_plan *plans[2] = {&x->base.plans->prefill, &x->base.plans->decode};
-    size_t most = 0;
-    for (int k = 0; k < 2; k++) {
-        most += (size_t)plans[k]->n_step * (QN_STEP_WEIGHTS + 1);
-    }
-    x->placed = qn_calloc(most, sizeof *x->placed);
-    if (!x->placed) {
-        return qn_fail(err, "out of memory");
-    }
-    *bytes = 0;
-    for (int k = 0; k < 2; k++) {
-        for (int i = 0; i < plans[k]->n_step; i++) {
-            const qn_step *s = &plans[k]->steps[i];
-            for (int w = 0; w < QN_STEP_WEIGHTS; w++) {
-                if (s->w[w]) {
-                    place(x, s->w[w], s->w[w]->data, s->w[w]->n_bytes, qn_cuda_weight_bytes(s->w[w]),
-                          qn_cuda_is_planes(s->w[w]), bytes);
-                }
-            }
-            if (s->table) {
-                size_t n = sizeof(float) * (size_t)(s->spec.rope_kv.n_rot / 2);
-                place(x, s->table, s->table, n, n, false, bytes);
-            }
-        }
-    }
-    return 0;
-}
-
 static uint64_t address_of(const void *user, const void *key)
 {
     const qn_cuda_exec *x = user;
-    for (int i = 0; i < x->n_placed; i++) {
-        if (x->placed[i].key == key) {
-            return x->placed[i].address;
-        }
-    }
-    return 0;
+    return qn_placed_at(x->placed, x->n_placed, key);
 }
 
 static uint64_t weight_address(const void *user, const qn_tensor *t)
@@ -114,6 +62,36 @@ static uint64_t weight_address(const void *user, const qn_tensor *t)
 static uint64_t table_address(const void *user, const float *t)
 {
     return address_of(user, t);
+}
+
+static uint64_t half_address(const void *user, const qn_tensor *t)
+{
+    const qn_cuda_exec *x = user;
+    return qn_half_cache_at(&x->halves, t);
+}
+
+/* 16-bit weights: kept ones, or the areas in which they are made anew and, with two, a stream for that. */
+static int alloc_halves(qn_cuda_exec *x, const qn_cuda_sizes *z, qn_err *err)
+{
+    const qn_exec_opts *o = &x->base.opts;
+    const qn_cuda_api *cu = &x->cuda.api;
+    if (o->weight_cache == QN_WEIGHT_CACHE_ON &&
+        (qn_half_cache_make(&x->halves, x->base.plans, o->prefill, err) ||
+         alloc(x, x->halves.bytes, "weight cache", &x->halves.base, err))) {
+        return -1;
+    }
+    x->mem.half = o->weight_cache == QN_WEIGHT_CACHE_ON ? half_address : NULL;
+    for (int i = 0; i < z->n_w16; i++) {
+        if (alloc(x, z->w16, "f16 weights", &x->mem.w16[i], err)) {
+            return -1;
+        }
+    }
+    qn_cu_result r = z->n_w16 < 2 ? QN_CU_SUCCESS : cu->StreamCreate(&x->side, QN_CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 2 && x->side && !r; i++) {
+        r = cu->EventCreate(&x->w16_made[i], QN_CU_EVENT_DISABLE_TIMING);
+        r = r ? r : cu->EventCreate(&x->w16_read[i], QN_CU_EVENT_DISABLE_TIMING);
+    }
+    return r ? qn_cuda_fail(&x->cuda, r, "a second stream", err) : 0;
 }
 
 static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
@@ -159,8 +137,8 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     if (alloc(x, sizeof(qn_cuda_state), "state", &m->state, err) ||
         alloc(x, sizeof(int32_t) * (size_t)o->n_ubatch, "tokens", &m->tokens, err) ||
         alloc(x, z.parts, "attention parts", &m->parts, err) ||
-        alloc(x, z.part_count, "attention parts", &m->part_count, err) ||
-        alloc(x, z.w16, "f16 weights", &m->w16, err) || alloc(x, z.a16, "f16 activations", &m->a16, err) ||
+        alloc(x, z.part_count, "attention parts", &m->part_count, err) || alloc_halves(x, &z, err) ||
+        alloc(x, z.a16, "f16 activations", &m->a16, err) ||
         alloc(x, z.row_scale, "row factors", &m->row_scale, err) ||
         alloc(x, z.squares, "squares", &m->squares[0], err) ||
         alloc(x, z.squares, "squares", &m->squares[1], err) ||
@@ -458,7 +436,7 @@ static int place_phases(qn_cuda_exec *x, qn_err *err)
 }
 
 /* Uploads beside the compilation, then repacks; more batches follow where the staging area is small. */
-static int load_weights(qn_cuda_exec *x, uploader *u, qn_err *err)
+static int load_planes(qn_cuda_exec *x, uploader *u, qn_err *err)
 {
     pthread_t thread;
     fill_batch(u);
@@ -484,14 +462,30 @@ static int load_weights(qn_cuda_exec *x, uploader *u, qn_err *err)
     return rc;
 }
 
+/* Planes, then the 16-bit rows that are kept of them. */
+static int load_weights(qn_cuda_exec *x, uploader *u, qn_err *err)
+{
+    if (load_planes(x, u, err)) {
+        return -1;
+    }
+    for (int i = 0; i < x->low.halves.n; i++) {
+        if (qn_cuda_launch_one(x, &x->low.halves.actions[i], 1, err)) {
+            return -1;
+        }
+    }
+    qn_cu_result r = x->cuda.api.StreamSynchronize(x->stream);
+    return r ? qn_cuda_fail(&x->cuda, r, "making the weight cache", err) : 0;
+}
+
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
 {
     uint64_t weight_bytes, workspace;
     if (x->base.opts.n_seq > 1) {
         return qn_fail(err, "%d sequences: the kernels know one so far", x->base.opts.n_seq);
     }
-    if (open_device(x, err) || place_all(x, &weight_bytes, err) || alloc_device(x, weight_bytes, err) ||
-        alloc_host(x, err) || alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err) ||
+    if (open_device(x, err) || qn_cuda_place(&x->placed, &x->n_placed, x->base.plans, &weight_bytes, err) ||
+        alloc_device(x, weight_bytes, err) || alloc_host(x, err) ||
+        alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err) ||
         qn_gemm_open(&x->gemm, x->cuda.version / 1000, workspace, WORKSPACE, err)) {
         return -1;
     }

@@ -15,13 +15,29 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Bytes of a step's weights as 16-bit rows, of those that are made anew for each use. */
+static size_t fresh_halves(const qn_step *s, const qn_exec_opts *opts)
+{
+    const qn_tensor *w[3];
+    size_t bytes = 0;
+    int n = qn_product_weights(s, w);
+    for (int i = 0; i < n; i++) {
+        bool kept = opts->weight_cache == QN_WEIGHT_CACHE_ON && s->rows == QN_ROWS_TOKENS;
+        bool direct = w[i]->type == QN_F16 || w[i]->type == QN_BF16;
+        bool whole = opts->prefill == QN_PREFILL_MMQ && qn_cuda_is_planes(w[i]);
+        bytes += direct || kept || whole ? 0 : (size_t)(2 * w[i]->ne[0] * w[i]->ne[1]);
+    }
+    return s->rows == QN_ROWS_OUTPUTS && bytes > QN_CUDA_HEAD_CHUNK ? QN_CUDA_HEAD_CHUNK : bytes;
+}
+
 qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
 {
-    qn_cuda_sizes z = {0};
+    qn_cuda_sizes z = {.n_w16 = opts->weight_cache == QN_WEIGHT_CACHE_OFF ? 2 : 1};
     size_t rows = (size_t)opts->n_ubatch;
     int n_in = 1, n_q8 = 1; /* longest rows: of products, of what goes out in 8 bits */
     for (int i = 0; i < p->prefill.n_step; i++) {
         const qn_step *s = &p->prefill.steps[i];
+        const qn_buf of = {.rows = s->rows};
         size_t out = 0, in = 0;
         if (s->op->id == QN_OP_LINEAR) {
             in = (size_t)s->spec.linear.n_in;
@@ -29,6 +45,7 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
         } else if (s->op->id == QN_OP_GLU) {
             in = (size_t)s->spec.glu.n_in;
             out = 2 * (size_t)s->spec.glu.n_ff;
+            n_in = max_int(n_in, s->spec.glu.n_ff); /* which the next product takes as 16-bit rows */
         } else if (s->op->id == QN_OP_ATTENTION) {
             const qn_spec_attention *a = &s->spec.attention;
             z.part_count = max_size(z.part_count, rows * (size_t)a->n_head * sizeof(uint32_t));
@@ -36,8 +53,8 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
             size_t most = QN_CUDA_FEW * QN_CUDA_MAX_SPLIT;
             z.parts = max_size(z.parts, per * (opts->plain_attention ? max_size(most, rows) : most));
         }
-        z.w16 = max_size(z.w16, in * out * 2);
-        z.product = max_size(z.product, out * rows * sizeof(float));
+        z.w16 = max_size(z.w16, fresh_halves(s, opts));
+        z.product = max_size(z.product, out * (size_t)qn_buf_rows(&of, opts) * sizeof(float));
         n_in = max_int(n_in, (int)in);
         n_q8 = max_int(n_q8, max_int((int)in, s->op->id == QN_OP_LINEAR ? 0 : s->out[0].width));
     }
@@ -125,6 +142,10 @@ qn_cuda_action *qn_lower_add(lowerer *l)
     a->step = l->step;
     a->rows_axis = -1;
     a->rows = l->step ? l->step->rows : QN_ROWS_TOKENS;
+    a->w16 = l->w16;
+    a->makes_w16 = l->makes_w16;
+    a->min_rows = l->min_rows;
+    a->max_rows = l->max_rows;
     return a;
 }
 
@@ -174,6 +195,11 @@ int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g)
     return 0;
 }
 
+bool qn_cuda_runs(const qn_cuda_action *a, int rows)
+{
+    return rows >= a->min_rows && (a->max_rows == 0 || rows <= a->max_rows);
+}
+
 uint64_t qn_lower_at(const lowerer *l, qn_view v)
 {
     return v.buf < 0 ? 0 : l->opts->mem->bufs[v.buf] + 4 * (uint64_t)v.col;
@@ -189,46 +215,60 @@ uint64_t qn_lower_weight(const lowerer *l, const qn_tensor *t)
     return t ? l->opts->mem->weight(l->opts->mem->user, t) : 0;
 }
 
+/* Forms of a buffer beside f32 that a step has made stale by writing the buffer. */
+static void forget_forms(lowerer *l, bool q8_is_new, bool h_is_new)
+{
+    for (int k = 0; k < QN_STEP_VIEWS; k++) {
+        int buf = l->step->out[k].buf;
+        if (buf >= 0 && buf == l->q8_view.buf && !q8_is_new) {
+            l->q8_view.buf = -1;
+        }
+        if (buf >= 0 && buf == l->h_view.buf && !h_is_new) {
+            l->h_view.buf = -1;
+        }
+        if (buf >= 0 && buf == l->no_f32.buf && !h_is_new) {
+            l->no_f32.buf = -1;
+        }
+    }
+}
+
 static int lower_plan(lowerer *l, const qn_plan *plan, qn_cuda_list *list, lower_mode mode)
 {
     l->list = list;
     l->mode = mode;
-    l->q8_view.buf = -1;
-    l->done = NULL;
+    l->q8_view.buf = l->h_view.buf = l->no_f32.buf = -1;
+    l->done = l->from_product = NULL;
     for (int i = 0; i < plan->n_step; i++) {
         l->step = &plan->steps[i];
         l->plan = plan;
         if (l->step == l->done) {
             continue; /* a norm that the product before it has begun */
         }
-        int made = l->q8_made;
+        int q8_made = l->q8_made, h_made = l->h_made;
         if (qn_lower_ops[l->step->op->id](l)) {
             return -1;
         }
-        for (int k = 0; k < QN_STEP_VIEWS && made == l->q8_made; k++) {
-            if (l->step->out[k].buf >= 0 && l->step->out[k].buf == l->q8_view.buf) {
-                l->q8_view.buf = -1; /* the step changed values whose 8-bit form still stands */
-            }
-        }
+        forget_forms(l, q8_made != l->q8_made, h_made != l->h_made);
     }
     l->step = NULL;
     return 0;
 }
 
-/* Every quantised weight once. */
-static int lower_repacks(lowerer *l)
+/* Every quantised weight once, every weight kept as 16-bit rows once. */
+static int lower_weights(lowerer *l, qn_cuda_list *list, bool halves)
 {
     const qn_plan *plans[2] = {&l->plans->prefill, &l->plans->decode};
-    l->list = &l->out->repack;
+    const qn_cuda_mem *m = l->opts->mem;
+    l->list = list;
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < plans[k]->n_step; i++) {
             for (int w = 0; w < QN_STEP_WEIGHTS; w++) {
                 const qn_tensor *t = plans[k]->steps[i].w[w];
-                bool known = !t || !qn_cuda_is_planes(t);
-                for (int j = 0; j < l->list->n && !known; j++) {
-                    known = l->list->actions[j].repack == t;
+                bool known = !t || (halves ? !m->half || m->half(m->user, t) == 0 : !qn_cuda_is_planes(t));
+                for (int j = 0; j < list->n && !known; j++) {
+                    known = list->actions[j].repack == t;
                 }
-                if (!known && qn_lower_repack(l, t)) {
+                if (!known && (halves ? qn_lower_half(l, t) : qn_lower_repack(l, t))) {
                     return -1;
                 }
             }
@@ -244,7 +284,8 @@ int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, 
     if (lower_plan(&l, &plans->decode, &out->decode, LOWER_DECODE) || qn_lower_argmax(&l, &plans->decode) ||
         (opts->persistent && qn_lower_persistent(&l)) ||
         lower_plan(&l, &plans->prefill, &out->few, LOWER_FEW) ||
-        lower_plan(&l, &plans->prefill, &out->prefill, LOWER_PREFILL) || lower_repacks(&l)) {
+        lower_plan(&l, &plans->prefill, &out->prefill, LOWER_PREFILL) ||
+        lower_weights(&l, &out->repack, false) || lower_weights(&l, &out->halves, true)) {
         qn_lowered_free(out);
         return -1;
     }
@@ -263,5 +304,6 @@ void qn_lowered_free(qn_lowered *l)
     free(l->repack.actions);
     free(l->persistent.actions);
     free(l->phases);
+    free(l->halves.actions);
     memset(l, 0, sizeof *l);
 }

@@ -13,6 +13,7 @@
 
 enum {
     QN_CUDA_FEW = 8,
+    QN_CUDA_HEAD_FEW = 4, /* rows of logits up to which the head of a prompt runs as in decode */
     QN_CUDA_ARGS = 24,
     QN_CUDA_MAX_SPLIT = 64,
     QN_CUDA_RING = 1024,
@@ -20,6 +21,8 @@ enum {
     QN_CUDA_PHASE_SHARED = 1280, /* kernel_src/persistent_begin.cuh */
     QN_CUDA_COUNTER_BYTES = 64   /* from one counter of phases to the next */
 };
+
+enum { QN_CUDA_HEAD_CHUNK = 64 << 20 };
 
 /* Of kernel_src/types.cuh: qn_state. */
 typedef struct qn_cuda_state {
@@ -34,21 +37,57 @@ typedef struct qn_cuda_mem {
     uint64_t *k, *v;        /* by KV cache index; f16 */
     uint64_t parts;         /* attention parts */
     uint64_t part_count;    /* [n_ubatch][blocks]: parts that have arrived; zero between launches */
-    uint64_t w16, a16;      /* f16 weights and activations of the current product */
+    uint64_t w16[2], a16;   /* 16-bit weights and activations of a product; the weights' areas take turns */
     uint64_t row_scale, product;
     uint64_t squares[2]; /* sums of squares of their groups, where a norm was begun with them */
     uint64_t q8[2];      /* 8-bit activations, written in turns */
     uint64_t best, arrived, ring;
     uint64_t (*weight)(const void *user, const qn_tensor *t); /* 0 for NULL */
     uint64_t (*table)(const void *user, const float *table);
+    uint64_t (*half)(const void *user, const qn_tensor *t); /* its 16-bit rows, 0: not kept; NULL: none are */
     const void *user;
 } qn_cuda_mem;
 
 /* Bytes of the scratch areas above for a plan. */
 typedef struct qn_cuda_sizes {
+    int n_w16; /* areas of w16 bytes */
     size_t parts, w16, a16, row_scale, product, q8, squares, part_count;
 } qn_cuda_sizes;
 qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts);
+
+/* Weights and tables as they lie on the device, in the order of their first use. */
+typedef struct qn_placed {
+    const void *key; /* qn_tensor or RoPE table */
+    const void *src;
+    size_t bytes;
+    uint64_t address; /* offset from the first, until there is memory */
+    bool planes;      /* repacked on the way */
+} qn_placed;
+
+/* Everything the plans read. *bytes: of all. The caller frees *out. */
+int qn_cuda_place(qn_placed **out, int *n, const qn_plans *plans, uint64_t *bytes, qn_err *err);
+uint64_t qn_placed_at(const qn_placed *p, int n, const void *key); /* address; 0: not there, or NULL */
+
+/* Weights kept as 16-bit rows (half_cache.c): a step's weights back to back. */
+typedef struct qn_half_item {
+    const qn_tensor *tensor;
+    uint64_t at;
+} qn_half_item;
+
+typedef struct qn_half_cache {
+    qn_half_item *items;
+    int n;
+    uint64_t bytes, base; /* base: device address of the first; 0 until it is there */
+} qn_half_cache;
+
+/* Which weights a cache holds for a way of computing products, and how many bytes they take. */
+int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, qn_prefill route, qn_err *err);
+uint64_t qn_half_cache_at(const qn_half_cache *c, const qn_tensor *t); /* 0: not in it */
+void qn_half_cache_free(qn_half_cache *c);
+/* The weights that prefill multiplies in a step, in the order of their outputs; returns how many. */
+int qn_product_weights(const qn_step *s, const qn_tensor *w[3]);
+/* Does prefill multiply a step's weights as they are with 8-bit activations? Every one must be quantised. */
+bool qn_cuda_takes_mmq(const qn_step *s, const qn_exec_opts *opts);
 
 typedef struct qn_cuda_gemm {
     uint64_t a, w, out; /* [rows][n_in], [n_out][n_in] 16-bit; [rows][ld_out] f32 */
@@ -64,7 +103,11 @@ typedef struct qn_cuda_action {
     qn_cuda_gemm gemm;
     int program; /* index into qn_lowered.programs */
     uint32_t grid[3], threads, shared;
-    const qn_tensor *repack; /* a weight's way into planes: args[0]: its blocks, set at run time */
+    const qn_tensor *repack; /* made of this weight at load: its planes (args[0]: its blocks, set at run time)
+                              * or its kept 16-bit rows */
+    int w16;                 /* 1, 2: the area of 16-bit weights that it writes or reads; 0: none */
+    bool makes_w16;          /* it writes them: may run beside what does not read that area */
+    int min_rows, max_rows;  /* runs for so many rows only; max_rows 0: no limit */
     bool cooperative;        /* all blocks must be on the card at once */
     int rows_axis;           /* grid axis that is set to the number of rows at run time; -1: none */
     uint32_t rows_per;       /* rows that one block of that axis serves */
@@ -95,6 +138,7 @@ typedef struct qn_cuda_program {
 typedef struct qn_lowered {
     qn_cuda_list decode, few, prefill;
     qn_cuda_list repack; /* one action a quantised weight */
+    qn_cuda_list halves; /* one action a weight kept as 16-bit rows */
     /* Decode as one launch (where asked for): an action with arguments phases [n_phase], n_phase and counters
      * [1 + n_phase] of QN_CUDA_COUNTER_BYTES each, zero at first; the caller sets both addresses. */
     qn_cuda_list persistent;
@@ -112,6 +156,7 @@ typedef struct qn_lower_opts {
     bool f32_activations; /* products of few rows take f32 activations for every weight type */
     bool persistent;      /* the decode list as one launch too */
     int multiprocessors;  /* for launch shapes only, never for constants */
+    size_t head_chunk;    /* most bytes of the head as 16-bit rows at a time; 0: QN_CUDA_HEAD_CHUNK */
 } qn_lower_opts;
 
 /* Bytes of a weight on the device: planes of a quantised one (kernel_src/planes.cuh), its own bytes
@@ -121,5 +166,7 @@ bool qn_cuda_is_planes(const qn_tensor *t);
 
 int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, qn_err *err);
 void qn_lowered_free(qn_lowered *l);
+/* Does an action run for this many rows? */
+bool qn_cuda_runs(const qn_cuda_action *a, int rows);
 
 #endif

@@ -108,6 +108,8 @@ int qn_lower_attention_prefill(lowerer *l)
         shared = shared_bytes(&sh, sp->k_dim, v_part);
     }
     int rows = 16 * sh.tiles * sh.warps, heads = packed_heads(sp->n_head / sp->n_head_kv, rows);
+    bool f32 = true, pairs = sp->v_dim % 2 == 0 && s->out[0].width == sp->n_head * sp->v_dim;
+    int half = pairs ? qn_lower_half_out(l, s->out[0], &f32) : 0;
     bool aligned = s->in[0].col % 4 == 0 && qn_lower_stride(l, s->in[0]) % 4 == 0 && sp->k_dim % 4 == 0;
     launch k = {.kernel = wgmma ? "attention_wgmma.cu" : "attention_prefill.cu",
                 .consts = {{"warps", sh.warps, false},
@@ -118,15 +120,18 @@ int qn_lower_attention_prefill(lowerer *l)
                            {"v_part", v_part, false},
                            {"kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec), false},
                            {"q_vec", aligned ? 4 : 1, false},
-                           {"swizzled", wgmma, false}},
-                .n_const = 9,
+                           {"swizzled", wgmma, false},
+                           {"half_out", half, true},
+                           {"f32_out", f32, false}},
+                .n_const = 11,
                 .grid = {(uint32_t)(sp->n_head / heads), 1, (uint32_t)parts},
                 .threads = 32 * (uint32_t)sh.warps,
                 .shared = (uint32_t)shared,
                 .rows_axis = 1,
                 .rows_per = (uint32_t)(rows / heads),
                 .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k[s->kv],
-                         m->v[s->kv], qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0])},
-                .n_arg = 7};
+                         m->v[s->kv], qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0]), m->a16,
+                         m->row_scale},
+                .n_arg = 9};
     return qn_lower_launch(l, &k);
 }

@@ -20,6 +20,17 @@ typedef struct lowerer {
     const qn_plan *plan;
     const qn_step *done; /* served together with the step before */
     int q8_turn;         /* which of mem->q8 holds them */
+    bool few_rows;       /* of prefill: the head as decode has it */
+    /* Products of many rows. */
+    qn_view h_view;              /* what mem->a16 holds; buf < 0: nothing */
+    bool h_bf16, h_q8;           /* in which form */
+    qn_view no_f32;              /* a view that was written as 16-bit values only */
+    int h_made;                  /* how often a16 was written */
+    int w16_turn;                /* area of 16-bit weights last written */
+    const qn_step *from_product; /* a step whose input is still the product of the step before */
+    bool scaled;                 /* the product's rows wait for their factors in mem->row_scale */
+    int w16, min_rows, max_rows; /* of the actions added now */
+    bool makes_w16;
     qn_err *err;
 } lowerer;
 
@@ -28,7 +39,7 @@ typedef struct launch {
     const char *kernel; /* template */
     const char *path;   /* qn_cuda_action.path; NULL: "" */
     bool bare;          /* a kernel that serves no op by itself: no fields, only consts */
-    qn_source_const consts[10];
+    qn_source_const consts[16];
     int n_const;
     uint32_t grid[3], threads, shared;
     int rows_axis;
@@ -49,6 +60,22 @@ int qn_lower_program(lowerer *l, const char *name, qn_source *src);
 qn_cuda_action *qn_lower_add(lowerer *l);
 /* The decode list as one launch: lower_persistent.c. */
 int qn_lower_persistent(lowerer *l);
+/* lower_ops.c */
+uint32_t qn_ceil_div(int64_t a, int64_t b);
+uint32_t qn_row_threads(int n); /* threads for n values of one row: 32 to 1024 */
+int qn_lower_outputs(const lowerer *l);
+int qn_lower_linear_few(lowerer *l);
+
+/* Products of many rows: lower_products.c. */
+int qn_lower_linear_many(lowerer *l);
+int qn_lower_glu_many(lowerer *l);
+int qn_lower_glu_act(lowerer *l, bool raw);
+int qn_lower_half(lowerer *l, const qn_tensor *t); /* a kept weight's way into 16-bit rows */
+/* What the readers of view v, which l->step writes, take: 0 f32 only, 1 f16, 2 bf16; *f32: does anybody take
+ * f32? The 16-bit form goes to mem->a16 and row_scale, and stands from now on. */
+int qn_lower_half_out(lowerer *l, qn_view v, bool *f32);
+/* Is the view read, or overwritten only later, behind step `s`? */
+bool qn_lower_read_later(const lowerer *l, const qn_step *s, qn_view v);
 
 /* Attention of many rows: lower_attention.c. */
 int qn_lower_attention_prefill(lowerer *l);

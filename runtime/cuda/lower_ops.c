@@ -9,13 +9,12 @@
 #define CONST_DTYPE(n, v)  {n, v, true, true}
 /* clang-format on */
 
-static uint32_t ceil_div(int64_t a, int64_t b)
+uint32_t qn_ceil_div(int64_t a, int64_t b)
 {
     return (uint32_t)((a + b - 1) / b);
 }
 
-/* Threads for n values of one row: enough for one value each, 32 to 1024. */
-static uint32_t row_threads(int n)
+uint32_t qn_row_threads(int n)
 {
     uint32_t t = 32;
     while (t < 1024 && (int64_t)t * 4 < n) {
@@ -31,9 +30,15 @@ static uint32_t decode_threads(const lowerer *l, uint32_t threads)
     return l->opts->persistent && l->mode == LOWER_DECODE && threads > MOST ? MOST : threads;
 }
 
-static int outputs(const lowerer *l)
+int qn_lower_outputs(const lowerer *l)
 {
     return l->step->rows == QN_ROWS_OUTPUTS;
+}
+
+/* Is this for few rows: the kernels of decode? */
+static bool few(const lowerer *l)
+{
+    return l->mode != LOWER_PREFILL || l->few_rows;
 }
 
 /* 8-bit activations: does a step make them (q8_at: where)? The buffers alternate, since a step
@@ -42,7 +47,7 @@ static bool q8_target(lowerer *l, qn_view out)
 {
     l->q8_view.buf = -1;
     l->q8_rms = false;
-    if (l->mode == LOWER_PREFILL || l->opts->f32_activations || out.width % 32 != 0) {
+    if (!few(l) || l->opts->f32_activations || out.width % 32 != 0) {
         return false;
     }
     l->q8_turn ^= 1;
@@ -60,7 +65,7 @@ static uint64_t q8_at(const lowerer *l)
 /* Does this list's step take 8-bit activations? Every weight of it must be quantised. */
 static bool takes_q8(const lowerer *l, const qn_tensor *const *w, int n)
 {
-    bool all = l->mode != LOWER_PREFILL && !l->opts->f32_activations;
+    bool all = few(l) && !l->opts->f32_activations;
     for (int i = 0; i < n; i++) {
         all = all && (!w[i] || qn_cuda_is_planes(w[i]));
     }
@@ -77,15 +82,16 @@ static int need_q8(lowerer *l, qn_view in)
     if (!q8_target(l, in)) {
         return qn_fail(l->err, "step %s: rows of %d values have no 8-bit form", l->step->name, in.width);
     }
-    launch k = {.kernel = "quantise.cu",
-                .bare = true,
-                .consts = {CONST_SYMBOL("n", in.width), CONST("outputs", outputs(l)), CONST("warps", WARPS)},
-                .n_const = 3,
-                .grid = {ceil_div(in.width / 32, WARPS), 1, 1},
-                .threads = 32 * WARPS,
-                .rows_axis = 1,
-                .args = {l->opts->mem->state, qn_lower_at(l, in), qn_lower_stride(l, in), q8_at(l)},
-                .n_arg = 4};
+    launch k = {
+        .kernel = "quantise.cu",
+        .bare = true,
+        .consts = {CONST_SYMBOL("n", in.width), CONST("outputs", qn_lower_outputs(l)), CONST("warps", WARPS)},
+        .n_const = 3,
+        .grid = {qn_ceil_div(in.width / 32, WARPS), 1, 1},
+        .threads = 32 * WARPS,
+        .rows_axis = 1,
+        .args = {l->opts->mem->state, qn_lower_at(l, in), qn_lower_stride(l, in), q8_at(l)},
+        .n_arg = 4};
     return qn_lower_launch(l, &k);
 }
 
@@ -107,7 +113,7 @@ static gemv_shape shape_of(const lowerer *l, int n_in, int n_out, int grain)
     int tiles = (n_out + grain - 1) / grain,
         sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
     g.chunk = (tiles + sms - 1) / sms * grain;
-    g.blocks = ceil_div(n_out, g.chunk);
+    g.blocks = qn_ceil_div(n_out, g.chunk);
     return g;
 }
 
@@ -115,7 +121,7 @@ static int lower_embed(lowerer *l)
 {
     const qn_step *s = l->step;
     const qn_cuda_mem *m = l->opts->mem;
-    uint32_t threads = decode_threads(l, row_threads(s->spec.embed.n_embd / 2));
+    uint32_t threads = decode_threads(l, qn_row_threads(s->spec.embed.n_embd / 2));
     uint64_t tokens = l->mode == LOWER_DECODE ? m->state + offsetof(qn_cuda_state, token) : m->tokens;
     launch k = {.kernel = "embed.cu",
                 .consts = {CONST("threads", (int)threads)},
@@ -144,22 +150,33 @@ static int lower_select(lowerer *l)
 
 static int lower_norm(lowerer *l)
 {
-    const qn_step *s = l->step;
-    uint32_t threads = decode_threads(l, row_threads(s->spec.norm.n));
+    const qn_step *s = l->step, *before = l->from_product == s ? s - 1 : NULL;
+    const qn_cuda_mem *m = l->opts->mem;
+    uint32_t threads = decode_threads(l, qn_row_threads(s->spec.norm.n));
+    bool f32 = true, whole = s->spec.norm.groups == 1;
     l->q8_view.buf = -1;
-    bool q8 = !s->spec.norm.residual && s->spec.norm.groups == 1 && q8_target(l, s->out[0]);
+    bool q8 = !s->spec.norm.residual && whole && q8_target(l, s->out[0]);
+    int half = whole ? qn_lower_half_out(l, s->out[0], &f32) : 0;
+    /* Of a product: the row is base + product, which others may read too. */
+    bool add = before && before->spec.linear.residual;
+    bool sum = before && qn_lower_read_later(l, s - 1, s->in[0]);
+    qn_view x = before ? before->in[1] : s->in[0];
     launch k = {.kernel = "norm.cu",
-                .consts = {CONST("threads", (int)threads), CONST("outputs", outputs(l)), CONST("q8_out", q8)},
-                .n_const = 3,
+                .consts = {CONST("threads", (int)threads), CONST("outputs", qn_lower_outputs(l)),
+                           CONST("q8_out", q8), CONST_SYMBOL("product", before != NULL), CONST("add", add),
+                           CONST("scaled", before && l->scaled), CONST("sum_out", sum),
+                           CONST_SYMBOL("half_out", half), CONST("f32_out", f32)},
+                .n_const = 9,
                 .grid = {1, (uint32_t)s->spec.norm.groups, 1},
                 .threads = threads,
                 .shared = threads / 32 * 4,
                 .rows_axis = 0,
-                .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
-                         qn_lower_at(l, s->in[1]), qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
+                .args = {m->state, qn_lower_at(l, x), qn_lower_stride(l, x), qn_lower_at(l, s->in[1]),
+                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
                          qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[0]),
-                         qn_lower_weight(l, s->w[1]), q8_at(l)},
-                .n_arg = 10};
+                         qn_lower_weight(l, s->w[1]), q8_at(l), m->product, m->row_scale, m->a16,
+                         qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0])},
+                .n_arg = 15};
     return qn_lower_launch(l, &k);
 }
 
@@ -191,8 +208,9 @@ static int lower_rope_kv(lowerer *l)
     uint32_t threads = dim <= 64 ? 64 : dim <= 512 ? 128 : 512;
     int rows = s->kv >= 0 ? qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec) : 1;
     launch k = {.kernel = "rope_kv.cu",
-                .consts = {CONST("threads", (int)threads), CONST("kv_rows", rows)},
-                .n_const = 2,
+                .consts = {CONST("threads", (int)threads), CONST("kv_rows", rows),
+                           CONST_SYMBOL("scaled", l->from_product == s && l->scaled)},
+                .n_const = 3,
                 .grid = {1, (uint32_t)units, 1},
                 .threads = threads,
                 .shared = ((uint32_t)dim + threads / 32) * 4,
@@ -200,8 +218,9 @@ static int lower_rope_kv(lowerer *l)
                 .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
                          qn_lower_at(l, s->in[1]), qn_lower_at(l, s->in[2]), s->kv >= 0 ? m->k[s->kv] : 0,
                          s->kv >= 0 ? m->v[s->kv] : 0, qn_lower_weight(l, s->w[0]),
-                         qn_lower_weight(l, s->w[1]), s->table ? m->table(m->user, s->table) : 0},
-                .n_arg = 10};
+                         qn_lower_weight(l, s->w[1]), s->table ? m->table(m->user, s->table) : 0,
+                         m->row_scale},
+                .n_arg = 11};
     return qn_lower_launch(l, &k);
 }
 
@@ -221,7 +240,7 @@ static int lower_attention(lowerer *l)
     int chunks = (group + heads - 1) / heads, blocks = sp->n_head_kv * chunks;
     int split = 1;
     if (l->mode != LOWER_PREFILL) {
-        split = (int)ceil_div((l->opts->persistent ? 1 : 2) * l->opts->multiprocessors, blocks);
+        split = (int)qn_ceil_div((l->opts->persistent ? 1 : 2) * l->opts->multiprocessors, blocks);
         split = split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
     }
     size_t shared = 4 * (size_t)(heads * sp->k_dim + warps * heads * (32 + 2 + sp->v_dim) + 4);
@@ -238,108 +257,6 @@ static int lower_attention(lowerer *l)
         .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k[s->kv], m->v[s->kv],
                  m->parts, m->part_count, qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0]), q8_at(l)},
         .n_arg = 10};
-    return qn_lower_launch(l, &k);
-}
-
-/* Weight rows as 16-bit rows for a matrix product: f16 and bf16 as they lie, others decoded into `dst`.
- * Returns the address to read from; 0 after an error. */
-static int weight_rows(lowerer *l, const qn_tensor *t, uint64_t dst, uint64_t *at)
-{
-    if (t->type == QN_F16 || t->type == QN_BF16) {
-        *at = qn_lower_weight(l, t);
-        return 0;
-    }
-    *at = dst;
-    uint64_t n_in = t->ne[0], n_rows = t->ne[1];
-    launch k = {.kernel = "dequant.cu",
-                .bare = true,
-                .consts = {CONST_DTYPE("dtype", (int)t->type), CONST("threads", 256)},
-                .n_const = 2,
-                .grid = {ceil_div((int64_t)((n_in + 7) / 8 * n_rows), 256), 1, 1},
-                .threads = 256,
-                .rows_axis = -1,
-                .args = {qn_lower_weight(l, t), dst, n_rows, n_in},
-                .n_arg = 4};
-    return qn_lower_launch(l, &k);
-}
-
-/* Rounds the rows of `in` to f16 with a power of two each, or to bf16. */
-static int half_rows(lowerer *l, qn_view in, bool bf16)
-{
-    const qn_cuda_mem *m = l->opts->mem;
-    uint32_t threads = row_threads(in.width);
-    launch k = {.kernel = "to_half.cu",
-                .bare = true,
-                .consts = {CONST_SYMBOL("n", in.width), CONST_SYMBOL("bf16", bf16),
-                           CONST("outputs", outputs(l)), CONST("threads", (int)threads)},
-                .n_const = 4,
-                .threads = threads,
-                .shared = threads / 32 * 4,
-                .rows_axis = 0,
-                .args = {m->state, qn_lower_at(l, in), qn_lower_stride(l, in), m->a16, m->row_scale},
-                .n_arg = 5};
-    return qn_lower_launch(l, &k);
-}
-
-/* Products of one input with n weights side by side in m->product, rows ld_out apart. Runs of weights whose
- * rows end up back to back share one product; a bf16 weight needs bf16 activations. */
-static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, int ld_out)
-{
-    const qn_cuda_mem *m = l->opts->mem;
-    int at = 0, rounded = -1; /* which rounding a16 holds */
-    uint64_t dst = m->w16;
-    for (int i = 0; i < n;) {
-        bool bf16 = w[i]->type == QN_BF16, direct = bf16 || w[i]->type == QN_F16;
-        if (rounded != bf16 && half_rows(l, in, bf16)) {
-            return -1;
-        }
-        rounded = bf16;
-        uint64_t first, ignored, end = dst + 2 * w[i]->ne[0] * w[i]->ne[1];
-        int rows = (int)w[i]->ne[1], k = i + 1;
-        if (weight_rows(l, w[i], dst, &first)) {
-            return -1;
-        }
-        while (!direct && k < n && w[k]->type != QN_F16 && w[k]->type != QN_BF16) {
-            if (weight_rows(l, w[k], end, &ignored)) {
-                return -1;
-            }
-            end += 2 * w[k]->ne[0] * w[k]->ne[1];
-            rows += (int)w[k++]->ne[1];
-        }
-        qn_cuda_gemm g = {m->a16, first,        m->product + 4 * (uint64_t)at, in.width, rows, ld_out,
-                          bf16,   l->step->rows};
-        if (qn_lower_gemm(l, &g)) {
-            return -1;
-        }
-        at += rows;
-        i = k;
-    }
-    return 0;
-}
-
-static int linear_many(lowerer *l)
-{
-    const qn_step *s = l->step;
-    const qn_spec_linear *sp = &s->spec.linear;
-    const qn_cuda_mem *m = l->opts->mem;
-    const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
-    if (products(l, s->in[0], w, sp->n_seg, sp->n_out)) {
-        return -1;
-    }
-    launch k = {.kernel = "linear_post.cu",
-                .consts = {CONST("threads", 256), CONST("outputs", outputs(l))},
-                .n_const = 2,
-                .grid = {ceil_div(sp->n_out, 256), 1, 1},
-                .threads = 256,
-                .rows_axis = 1,
-                .args = {m->state, m->product, m->row_scale, qn_lower_at(l, s->in[1]),
-                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
-                         qn_lower_stride(l, s->out[0])},
-                .n_arg = 7};
-    static const int roles[7] = {1, 2, 4, 5, 7, 8, 9};
-    for (int i = 0; i < 7; i++) {
-        k.args[k.n_arg++] = qn_lower_weight(l, s->w[roles[i]]);
-    }
     return qn_lower_launch(l, &k);
 }
 
@@ -388,8 +305,8 @@ static int linear_q8(lowerer *l)
     }
     launch k = {.kernel = "linear_q8.cu",
                 .path = "gemv 8-bit",
-                .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("outputs", outputs(l)),
-                           CONST("one_row", l->mode == LOWER_DECODE)},
+                .consts = {CONST("warps", g.warps), CONST("slices", g.slices),
+                           CONST("outputs", qn_lower_outputs(l)), CONST("one_row", l->mode == LOWER_DECODE)},
                 .n_const = 4,
                 .grid = {g.blocks, 1, 1},
                 .threads = 32 * (uint32_t)g.warps,
@@ -418,20 +335,22 @@ static int linear_q8(lowerer *l)
 
 static int lower_linear(lowerer *l)
 {
+    return few(l) ? qn_lower_linear_few(l) : qn_lower_linear_many(l);
+}
+
+int qn_lower_linear_few(lowerer *l)
+{
     const qn_step *s = l->step;
     const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
-    if (l->mode == LOWER_PREFILL) {
-        return linear_many(l);
-    }
     if (takes_q8(l, w, 3)) {
         return linear_q8(l);
     }
     enum { WARPS = 4 };
     launch k = {.kernel = "linear.cu",
                 .path = "gemv",
-                .consts = {CONST("warps", WARPS), CONST("outputs", outputs(l))},
+                .consts = {CONST("warps", WARPS), CONST("outputs", qn_lower_outputs(l))},
                 .n_const = 2,
-                .grid = {ceil_div(s->spec.linear.n_out, WARPS), 1, 1},
+                .grid = {qn_ceil_div(s->spec.linear.n_out, WARPS), 1, 1},
                 .threads = 32 * WARPS,
                 .rows_axis = 1,
                 .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
@@ -441,26 +360,6 @@ static int lower_linear(lowerer *l)
     for (int i = 0; i < 10; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
-    return qn_lower_launch(l, &k);
-}
-
-/* The activation over [gate | up] rows in m->product. */
-static int glu_act(lowerer *l, int raw)
-{
-    const qn_step *s = l->step;
-    const qn_cuda_mem *m = l->opts->mem;
-    uint32_t threads = row_threads(s->spec.glu.n_ff);
-    launch k = {.kernel = "glu_act.cu",
-                .consts = {CONST("threads", (int)threads), CONST("raw", raw)},
-                .n_const = 2,
-                .threads = threads,
-                .shared = threads / 32 * 4,
-                .rows_axis = 0,
-                .args = {m->state, m->product, m->row_scale, qn_lower_at(l, s->out[0]),
-                         qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[1]),
-                         qn_lower_weight(l, s->w[2]), qn_lower_weight(l, s->w[4]),
-                         qn_lower_weight(l, s->w[5])},
-                .n_arg = 9};
     return qn_lower_launch(l, &k);
 }
 
@@ -501,8 +400,7 @@ static int lower_glu(lowerer *l)
     const qn_spec_glu *sp = &s->spec.glu;
     const qn_cuda_mem *m = l->opts->mem;
     if (l->mode == LOWER_PREFILL) {
-        const qn_tensor *w[2] = {sp->fused ? s->w[3] : s->w[0], s->w[3]};
-        return products(l, s->in[0], w, sp->fused ? 1 : 2, 2 * sp->n_ff) || glu_act(l, 0) ? -1 : 0;
+        return qn_lower_glu_many(l);
     }
     const qn_tensor *pair[2] = {s->w[0], s->w[3]};
     int raw = sp->sparsity_std > 0;
@@ -515,7 +413,7 @@ static int lower_glu(lowerer *l)
                 .path = "gemv",
                 .consts = {CONST("warps", WARPS), CONST("raw", raw)},
                 .n_const = 2,
-                .grid = {ceil_div(sp->n_ff, WARPS), 1, 1},
+                .grid = {qn_ceil_div(sp->n_ff, WARPS), 1, 1},
                 .threads = 32 * WARPS,
                 .rows_axis = 1,
                 .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
@@ -525,7 +423,7 @@ static int lower_glu(lowerer *l)
     for (int i = 0; i < 6; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
-    return qn_lower_launch(l, &k) || (raw && glu_act(l, 1)) ? -1 : 0;
+    return qn_lower_launch(l, &k) || (raw && qn_lower_glu_act(l, true)) ? -1 : 0;
 }
 
 int qn_lower_repack(lowerer *l, const qn_tensor *t)
@@ -535,7 +433,7 @@ int qn_lower_repack(lowerer *l, const qn_tensor *t)
                 .bare = true,
                 .consts = {CONST_DTYPE("dtype", (int)t->type), CONST("threads", 256)},
                 .n_const = 2,
-                .grid = {ceil_div((int64_t)(n_in / 32 * n_rows), 256), 1, 1},
+                .grid = {qn_ceil_div((int64_t)(n_in / 32 * n_rows), 256), 1, 1},
                 .threads = 256,
                 .rows_axis = -1,
                 .args = {0, qn_lower_weight(l, t), n_rows, n_in},

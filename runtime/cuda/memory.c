@@ -57,6 +57,14 @@ void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
         out->activations +=
             rounded(4 * (uint64_t)p->bufs[i].width * (uint64_t)qn_buf_rows(&p->bufs[i], opts));
     }
-    out->other = z.parts + z.w16 + z.a16 + z.row_scale + z.part_count + 2 * z.q8 + 2 * z.squares + z.product +
-                 (32 << 20) + OTHERS * rounded(0) + SMALL + staging + 4 * (uint64_t)opts->n_ubatch;
+    if (opts->weight_cache == QN_WEIGHT_CACHE_ON) {
+        qn_half_cache halves;
+        qn_err none;
+        out->weight_cache =
+            qn_half_cache_make(&halves, p, opts->prefill, &none) ? UINT64_MAX : rounded(halves.bytes);
+        qn_half_cache_free(&halves);
+    }
+    out->other = z.parts + (uint64_t)z.n_w16 * rounded(z.w16) + z.a16 + z.row_scale + z.part_count +
+                 2 * z.q8 + 2 * z.squares + z.product + (32 << 20) + OTHERS * rounded(0) + SMALL + staging +
+                 4 * (uint64_t)opts->n_ubatch;
 }

@@ -50,52 +50,85 @@ int qn_cuda_target_find(qn_cuda_target *t, int device, const char *arch, const c
     return rc == 0 && variant ? qn_variant_by_name(&t->arch.variant, &t->arch, variant, err) : rc;
 }
 
-static uint64_t some_weight(const void *user, const qn_tensor *t)
+/* Weights lie as in a run, from PLACEHOLDER on: which of them share a product hangs on that. */
+typedef struct layout {
+    qn_placed *placed;
+    int n_placed;
+    qn_half_cache halves;
+    uint64_t *some; /* buffers and KV caches */
+} layout;
+
+static uint64_t weight_at(const void *user, const qn_tensor *t)
 {
-    (void)user;
-    return t ? PLACEHOLDER : 0;
+    const layout *l = user;
+    return t ? PLACEHOLDER + qn_placed_at(l->placed, l->n_placed, t) : 0;
 }
 
-static uint64_t some_table(const void *user, const float *table)
+static uint64_t table_at(const void *user, const float *table)
 {
     (void)user;
     return table ? PLACEHOLDER : 0;
 }
 
-int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opts *opts,
-                       const qn_cuda_target *target, qn_err *err)
+static uint64_t half_at(const void *user, const qn_tensor *t)
+{
+    return qn_half_cache_at(&((const layout *)user)->halves, t);
+}
+
+static int make_layout(layout *l, const qn_plans *plans, const qn_exec_opts *opts, qn_err *err)
 {
     int n = plans->n_buf > plans->n_kv ? plans->n_buf : plans->n_kv;
-    uint64_t *some = qn_calloc((size_t)n + 1, sizeof *some);
-    if (!some) {
+    uint64_t bytes;
+    l->some = qn_calloc((size_t)n + 1, sizeof *l->some);
+    if (!l->some) {
         return qn_fail(err, "out of memory");
     }
     for (int i = 0; i <= n; i++) {
-        some[i] = PLACEHOLDER;
+        l->some[i] = PLACEHOLDER;
     }
+    bool kept = opts->weight_cache == QN_WEIGHT_CACHE_ON;
+    if (qn_cuda_place(&l->placed, &l->n_placed, plans, &bytes, err) ||
+        (kept && qn_half_cache_make(&l->halves, plans, opts->prefill, err))) {
+        return -1;
+    }
+    l->halves.base = PLACEHOLDER;
+    return 0;
+}
+
+int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opts *opts,
+                       const qn_cuda_target *target, qn_err *err)
+{
+    layout l = {0};
+    int rc = make_layout(&l, plans, opts, err);
     const uint64_t p = PLACEHOLDER;
     qn_cuda_mem mem = {.state = p,
                        .tokens = p,
-                       .bufs = some,
-                       .k = some,
-                       .v = some,
+                       .bufs = l.some,
+                       .k = l.some,
+                       .v = l.some,
                        .parts = p,
-                       .w16 = p,
+                       .w16 = {p, p},
                        .a16 = p,
                        .row_scale = p,
                        .product = p,
                        .best = p,
                        .arrived = p,
                        .ring = p,
-                       .weight = some_weight,
-                       .table = some_table};
+                       .weight = weight_at,
+                       .table = table_at,
+                       .half = opts->weight_cache == QN_WEIGHT_CACHE_ON ? half_at : NULL,
+                       .user = &l};
     qn_lower_opts lo = {.exec = opts,
                         .mem = &mem,
                         .variant = target->arch.variant,
                         .multiprocessors = target->multiprocessors,
+                        .f32_activations = opts->f32_activations,
+                        .no_fuse = opts->no_fuse,
                         .persistent = opts->persistent};
-    int rc = qn_lower(out, plans, &lo, err);
-    free(some);
+    rc = rc ? rc : qn_lower(out, plans, &lo, err);
+    free(l.placed);
+    qn_half_cache_free(&l.halves);
+    free(l.some);
     return rc;
 }
 

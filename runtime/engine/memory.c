@@ -8,8 +8,8 @@
 uint64_t qn_memory_total(const qn_memory *m)
 {
     uint64_t sum = 0;
-    const uint64_t parts[] = {m->weights, m->kv, m->activations, m->other};
-    for (int i = 0; i < 4; i++) {
+    const uint64_t parts[] = {m->weights, m->weight_cache, m->kv, m->activations, m->other};
+    for (int i = 0; i < 5; i++) {
         if (!qn_add_u64(sum, parts[i], &sum)) {
             return UINT64_MAX;
         }
@@ -45,9 +45,27 @@ int qn_memory_largest_ctx(const qn_plans *plans, const qn_exec_opts *opts, uint6
     return (int)fits;
 }
 
+/* The weight cache is taken where it leaves room for the whole context asked for, and a reserve: what is
+ * needed only while loading (blocks on their way into planes, the libraries' own memory). */
+static void choose_weight_cache(const qn_plans *plans, qn_exec_opts *opts, uint64_t available)
+{
+    const uint64_t reserve = (uint64_t)1 << 30;
+    qn_exec_opts with = *opts;
+    qn_memory need;
+    if (!opts->cuda || opts->weight_cache != QN_WEIGHT_CACHE_AUTO) {
+        return;
+    }
+    with.weight_cache = QN_WEIGHT_CACHE_ON;
+    qn_memory_of(plans, &with, &need);
+    uint64_t total = qn_memory_total(&need);
+    bool fits = need.weight_cache > 0 && total <= available && available - total >= reserve;
+    opts->weight_cache = fits ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_OFF;
+}
+
 int qn_memory_fit(const qn_plans *plans, qn_exec_opts *opts, bool may_shrink, uint64_t available, qn_err *err)
 {
     qn_memory need;
+    choose_weight_cache(plans, opts, available);
     qn_memory_of(plans, opts, &need);
     if (qn_memory_total(&need) <= available) {
         return 0;
@@ -58,15 +76,20 @@ int qn_memory_fit(const qn_plans *plans, qn_exec_opts *opts, bool may_shrink, ui
         opts->n_ubatch = opts->n_ubatch < largest ? opts->n_ubatch : largest;
         return 0;
     }
-    char total[24], weights[24], kv[24], scratch[24], have[24], fits[64] = "no context fits";
+    char total[24], weights[24], kv[24], scratch[24], have[24], cache[24], cached[48] = "";
+    char fits[96] = "no context fits";
     if (largest > 0) {
         snprintf(fits, sizeof fits, "the largest context that fits is %d", largest);
     }
+    if (need.weight_cache > 0) {
+        snprintf(cached, sizeof cached, " + weight cache %s", qn_memory_text(need.weight_cache, cache));
+        snprintf(fits + strlen(fits), sizeof fits - strlen(fits), " (remedy: --weight-cache off)");
+    }
     return qn_fail(
         err,
-        "a context of %d needs %s of memory (weights %s + KV cache %s + scratch %s), %s are available; %s",
+        "a context of %d needs %s of memory (weights %s%s + KV cache %s + scratch %s), %s are available; %s",
         opts->n_ctx, qn_memory_text(qn_memory_total(&need), total), qn_memory_text(need.weights, weights),
-        qn_memory_text(need.kv, kv), qn_memory_text(need.activations + need.other, scratch),
+        cached, qn_memory_text(need.kv, kv), qn_memory_text(need.activations + need.other, scratch),
         qn_memory_text(available, have), fits);
 }
 

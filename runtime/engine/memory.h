@@ -19,7 +19,8 @@ void qn_memory_of(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *ou
 /* Largest n_ctx <= opts->n_ctx that fits `available` bytes; 0: none does. */
 int qn_memory_largest_ctx(const qn_plans *plans, const qn_exec_opts *opts, uint64_t available);
 
-/* Checks that a session with these options fits `available` bytes. Where it does not, n_ctx (and n_ubatch)
+/* Chooses the weight cache where opts leave it open: ON if it leaves room for the context asked for. Then
+ * checks that a session with these options fits `available` bytes. Where it does not, n_ctx (and n_ubatch)
  * become what fits if `may_shrink`; otherwise, or if nothing fits, the error has all the numbers. */
 int qn_memory_fit(const qn_plans *plans, qn_exec_opts *opts, bool may_shrink, uint64_t available,
                   qn_err *err);

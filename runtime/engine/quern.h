@@ -145,6 +145,25 @@ typedef void (*quern_loading_fn)(void *user, int what, uint64_t done, uint64_t t
 
 typedef enum quern_backend { QUERN_BACKEND_AUTO, QUERN_BACKEND_CPU, QUERN_BACKEND_CUDA } quern_backend;
 
+/* Weights as 16-bit rows for the products of prompts, beside their own form: AUTO: where the card's memory
+ * leaves room for the context; OFF: made for each use, beside the product before; SERIAL: between products.
+ */
+typedef enum quern_weight_cache {
+    QUERN_WEIGHT_CACHE_AUTO,
+    QUERN_WEIGHT_CACHE_ON,
+    QUERN_WEIGHT_CACHE_OFF,
+    QUERN_WEIGHT_CACHE_SERIAL,
+} quern_weight_cache;
+
+/* What computes the products of prompts. AUTO: cuBLASLt, or MMA where it is missing; MMA: own kernel with
+ * 16-bit operands; MMQ: own kernel, quantised weights times 8-bit activations. */
+typedef enum quern_prefill {
+    QUERN_PREFILL_AUTO,
+    QUERN_PREFILL_CUBLASLT,
+    QUERN_PREFILL_MMA,
+    QUERN_PREFILL_MMQ,
+} quern_prefill;
+
 typedef struct quern_session_params {
     quern_backend backend;
     int device;
@@ -155,14 +174,17 @@ typedef struct quern_session_params {
     int n_sequences; /* sequences that the session holds, each with the model's n_ctx positions; at most
                       * QUERN_MAX_SEQUENCES; 0: 1. See quern_session_select */
     /* backend cuda */
-    const char *cache;        /* folder of compiled kernels, "none", or NULL: the usual places */
-    const char *kernel_src;   /* replaces the embedded kernel sources; NULL: embedded */
-    const char *variant;      /* "sm75", "sm80", "sm90a"; NULL: the card's best */
-    bool f32_activations;     /* decode: f32 activations for quantised weights too, instead of 8-bit ones */
-    bool no_fuse;             /* every step a kernel of its own */
-    bool no_graph;            /* decode by direct launches instead of a captured graph */
-    bool persistent;          /* decode as one launch a token whose blocks wait for each other */
-    bool plain_attention;     /* prompts through decode's attention kernels, for bisecting */
+    const char *cache;      /* folder of compiled kernels, "none", or NULL: the usual places */
+    const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
+    const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
+    bool f32_activations;   /* decode: f32 activations for quantised weights too, instead of 8-bit ones */
+    bool no_fuse;           /* every step a kernel of its own */
+    bool no_graph;          /* decode by direct launches instead of a captured graph */
+    bool persistent;        /* decode as one launch a token whose blocks wait for each other */
+    bool plain_attention;   /* prompts through decode's attention kernels, for bisecting */
+    quern_weight_cache weight_cache;
+    quern_prefill prefill;
+    bool no_tune; /* the library's first algorithm for each product; otherwise several are timed at load */
     quern_loading_fn loading; /* may be called by several threads at once; NULL: none */
     void *loading_user;
 } quern_session_params;

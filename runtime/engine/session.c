@@ -68,6 +68,9 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .no_graph = p->no_graph,
         .persistent = p->persistent,
         .plain_attention = p->plain_attention,
+        .weight_cache = (qn_weight_cache)p->weight_cache,
+        .prefill = (qn_prefill)p->prefill,
+        .no_tune = p->no_tune,
         .no_fuse = p->no_fuse,
         .f32_activations = p->f32_activations,
         .log = m->log,
@@ -83,13 +86,31 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
     return choose_backend(m, p, opts, err);
 }
 
+/* Options that contradict each other or the backend. */
+static int check_prefill(const qn_exec_opts *o, qn_err *err)
+{
+    unsigned cache = o->weight_cache, prefill = o->prefill;
+    if (cache > QN_WEIGHT_CACHE_SERIAL || prefill > QN_PREFILL_MMQ) {
+        return qn_fail(err, "weight cache %u or prefill %u: no such choice", cache, prefill);
+    }
+    if (!o->cuda && (cache == QN_WEIGHT_CACHE_ON || prefill != QN_PREFILL_AUTO)) {
+        return qn_fail(err, "%s is for backend cuda, and this session runs on backend cpu",
+                       cache == QN_WEIGHT_CACHE_ON ? "--weight-cache on" : "--prefill");
+    }
+    if (cache == QN_WEIGHT_CACHE_ON && prefill == QN_PREFILL_MMQ) {
+        return qn_fail(err, "--prefill mmq multiplies the quantised weights: --weight-cache on would never "
+                            "be read");
+    }
+    return 0;
+}
+
 int quern_session_new(quern_session **out, const quern_model *m, const quern_session_params *params,
                       quern_error *error)
 {
     qn_err *err = qn_engine_err(error);
     qn_exec_opts opts;
     *out = NULL;
-    if (qn_session_opts(m, params, &opts, err) != 0) {
+    if (qn_session_opts(m, params, &opts, err) != 0 || check_prefill(&opts, err) != 0) {
         return -1;
     }
     uint64_t available = qn_memory_available();

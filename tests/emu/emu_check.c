@@ -48,7 +48,7 @@ int main(int argc, char **argv)
     qn_plans *p = NULL;
     qn_exec *tested = NULL, *reference = NULL;
     const qn_model_opts mo = {.n_ctx = EMU_MODEL_CTX};
-    qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH, .n_threads = 1};
+    qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH, .n_threads = 1, .no_fuse = true};
     emu_exec_opts eo = {.variant = QN_VARIANT_SM80, .multiprocessors = EMU_MULTIPROCESSORS, .seed = 1};
     eo.programs = emu_programs(&eo.n_program);
     if (argc != 2) {

@@ -8,6 +8,8 @@
 #include "base/half.h"
 #include "emu_source.h"
 
+enum { EMU_HEAD_CHUNK = 2048 }; /* so small that the heads of small models come in pieces */
+
 typedef struct placed {
     const void *key;
     uint64_t address;
@@ -20,6 +22,7 @@ typedef struct emu_exec {
     const emu_program **programs; /* by program of `low` */
     int *launches;                /* by program */
     qn_cuda_mem mem;
+    qn_half_cache halves;
     placed *placed;
     int n_placed;
     uint64_t n_launch;
@@ -101,6 +104,24 @@ static uint64_t table_address(const void *user, const float *t)
     return address_of(user, t);
 }
 
+static uint64_t half_address(const void *user, const qn_tensor *t)
+{
+    const emu_exec *x = user;
+    return qn_half_cache_at(&x->halves, t);
+}
+
+static int alloc_halves(emu_exec *x, qn_err *err)
+{
+    if (x->base.opts.weight_cache != QN_WEIGHT_CACHE_ON) {
+        return 0;
+    }
+    x->mem.half = half_address;
+    return qn_half_cache_make(&x->halves, x->base.plans, x->base.opts.prefill, err) ||
+                   alloc(&x->halves.base, "weight cache", x->halves.bytes, EMU_UNWRITTEN, err)
+               ? -1
+               : 0;
+}
+
 static int alloc_all(emu_exec *x, qn_err *err)
 {
     const qn_plans *p = x->base.plans;
@@ -137,7 +158,8 @@ static int alloc_all(emu_exec *x, qn_err *err)
     return alloc(&m->state, "state", sizeof(qn_cuda_state), EMU_UNWRITTEN, err) ||
                    alloc(&m->tokens, "tokens", sizeof(int32_t) * (size_t)o->n_ubatch, EMU_UNWRITTEN, err) ||
                    alloc(&m->parts, "attention parts", z.parts, EMU_UNWRITTEN, err) ||
-                   alloc(&m->w16, "f16 weights", z.w16, EMU_UNWRITTEN, err) ||
+                   alloc(&m->w16[0], "f16 weights", z.w16, EMU_UNWRITTEN, err) ||
+                   alloc(&m->w16[1], "f16 weights", z.w16, EMU_UNWRITTEN, err) || alloc_halves(x, err) ||
                    alloc(&m->a16, "f16 activations", z.a16, EMU_UNWRITTEN, err) ||
                    alloc(&m->row_scale, "row factors", z.row_scale, EMU_UNWRITTEN, err) ||
                    alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
@@ -247,6 +269,19 @@ static int place_phases(emu_exec *x, qn_err *err)
     return 0;
 }
 
+static int make_halves(emu_exec *x, qn_err *err)
+{
+    for (int i = 0; i < x->low.halves.n; i++) {
+        if (launch_one(x, &x->low.halves.actions[i], 1, err)) {
+            return -1;
+        }
+    }
+    if (x->halves.bytes) {
+        emu_freeze((void *)(uintptr_t)x->halves.base);
+    }
+    return 0;
+}
+
 static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
                     int first, int stop_after, qn_err *err)
 {
@@ -260,7 +295,8 @@ static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, 
         }
         bool head = a->step && a->step->out[0].buf == plan->logits_buf;
         int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows;
-        if (n > 0 && (a->is_gemm ? run_gemm(&a->gemm, n, err) : launch_one(x, a, n, err))) {
+        if (n > 0 && qn_cuda_runs(a, n) &&
+            (a->is_gemm ? run_gemm(&a->gemm, n, err) : launch_one(x, a, n, err))) {
             return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
         }
     }
@@ -343,6 +379,7 @@ static void emu_exec_free(qn_exec *e)
     free(x->programs);
     free(x->launches);
     free(x->placed);
+    qn_half_cache_free(&x->halves);
     free(x->mem.bufs);
     free(x->mem.k);
     free(x->mem.v);
@@ -391,9 +428,10 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .multiprocessors = emu->multiprocessors,
                         .f32_activations = opts->f32_activations,
                         .no_fuse = opts->no_fuse,
-                        .persistent = opts->persistent};
+                        .persistent = opts->persistent,
+                        .head_chunk = EMU_HEAD_CHUNK};
     if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err) ||
-        repack_all(x, err) || place_phases(x, err)) {
+        repack_all(x, err) || make_halves(x, err) || place_phases(x, err)) {
         emu_exec_free(&x->base);
         return -1;
     }

@@ -68,7 +68,7 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
     static const int variants[3] = {QN_VARIANT_SM75, QN_VARIANT_SM80, QN_VARIANT_SM90A};
     qn_cuda_mem mem = {.state = SOME_ADDRESS,
                        .tokens = SOME_ADDRESS,
-                       .w16 = SOME_ADDRESS,
+                       .w16 = {SOME_ADDRESS, SOME_ADDRESS},
                        .a16 = SOME_ADDRESS,
                        .product = SOME_ADDRESS,
                        .weight = some_weight,
@@ -77,14 +77,15 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
     mem.k = calloc((size_t)plans->n_kv + 1, sizeof *mem.k);
     mem.v = calloc((size_t)plans->n_kv + 1, sizeof *mem.v);
     int rc = mem.bufs && mem.k && mem.v ? 0 : qn_fail(err, "out of memory");
-    for (int i = 0; i < (persistent ? 7 : 6) && rc == 0; i++) {
+    for (int i = 0; i < (persistent ? 10 : 9) && rc == 0; i++) {
         qn_lowered low;
         qn_lower_opts lo = {.exec = exec,
                             .mem = &mem,
-                            .variant = i == 6 ? QN_VARIANT_SM80 : variants[i % 3],
+                            .variant = i == 9 ? QN_VARIANT_SM80 : variants[i % 3],
                             .multiprocessors = multiprocessors,
-                            .f32_activations = i >= 3 && i < 6,
-                            .persistent = i == 6};
+                            .f32_activations = i / 3 == 1,
+                            .no_fuse = i / 3 == 2,
+                            .persistent = i == 9};
         rc = qn_lower(&low, plans, &lo, err);
         for (int k = 0; rc == 0 && k < low.n_program; k++) {
             add_program(g, &low.programs[k]);

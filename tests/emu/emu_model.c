@@ -65,14 +65,13 @@ static int run_all(qn_exec *e, const int32_t *ids, int n, const int *chunks, int
     return 0;
 }
 
-static int run_model(const char *path, const int32_t *ids, int n, const int *chunks, int n_vocab,
-                     bool persistent, float *logits, qn_err *err)
+static int run_model(const char *path, const int32_t *ids, int n, const int *chunks, qn_exec_opts o,
+                     int n_vocab, float *logits, qn_err *err)
 {
     qn_model *m;
     qn_plans *p = NULL;
     qn_exec *e = NULL;
     qn_model_opts mo = {.n_ctx = EMU_MODEL_CTX};
-    qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH, .persistent = persistent};
     int n_program;
     emu_exec_opts eo = {.variant = QN_VARIANT_SM80, .multiprocessors = EMU_MULTIPROCESSORS, .seed = 1};
     eo.programs = emu_programs(&n_program);
@@ -113,7 +112,9 @@ int main(int argc, char **argv)
     }
     float *logits = calloc((size_t)n * (size_t)n_vocab, sizeof(float));
     qn_err err;
-    if (run_model(argv[1], ids, n, chunks, n_vocab, persistent, logits, &err)) {
+    qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH, .persistent = persistent};
+    o.weight_cache = chunks == prefill_chunks ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_OFF;
+    if (run_model(argv[1], ids, n, chunks, o, n_vocab, logits, &err)) {
         fprintf(stderr, "emu_model: %s\n", err.text);
         return 1;
     }

@@ -95,13 +95,16 @@ static const qn_field norm_fields[] = {
 };
 static const qn_op norm_op = {QN_OP_NORM, "norm", "norm.cu", "", norm_fields, 8, NULL};
 static const qn_source_const norm_consts[] = {
-    {"threads", 256, true}, {"outputs", 0, false}, {"q8_out", 0, false}};
+    {"threads", 256, true}, {"outputs", 0, false},  {"q8_out", 0, false},
+    {"product", 0, false},  {"add", 0, false},      {"scaled", 0, false},
+    {"sum_out", 0, false},  {"half_out", 0, false}, {"f32_out", 1, false}};
 
 static void norm_source(qn_source *s, int n, float eps, int variant)
 {
     qn_err err;
     qn_spec spec = {.norm = {.n = n, .groups = 1, .kind = 1, .has_w = 1, .eps = eps, .out_scale = 1.0f}};
-    if (qn_source_generate(s, &norm_op, &spec, variant, norm_consts, 3, &err) != 0) {
+    if (qn_source_generate(s, &norm_op, &spec, variant, norm_consts,
+                           (int)(sizeof norm_consts / sizeof *norm_consts), &err) != 0) {
         fail_msg("%s", err.text);
     }
 }
