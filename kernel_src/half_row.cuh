@@ -21,6 +21,7 @@ QN_DEV void write_half_row(const float *v, float top, u16 *out, float *row_scale
 {
     float up;
     const float down = half_scale(block_max<THREADS>(top, scratch), &up);
+    __syncthreads(); // all have read the factor of the row that came in
     for (int i = 0; i < (N + THREADS - 1) / THREADS; i++) {
         const int at = (int)threadIdx.x + i * THREADS;
         if (at < N) {

@@ -20,7 +20,7 @@ static const char *const attentions[] = {"flash", "plain", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
 
 const char *const qn_weight_cache_names[] = {"auto", "on", "off", "serial", NULL};
-const char *const qn_prefill_names[] = {"auto", "cublaslt", "mma", "mmq", NULL};
+const char *const qn_prefill_names[] = {"auto", "cublaslt", NULL};
 
 static const qn_opt load_opts[] = {
     {"-m, --model", "FILE", "The GGUF file, instead of the first argument.", QN_OPT_STR,

@@ -7,13 +7,16 @@
 #include "cuda/driver.h"
 #include "cuda/lower.h"
 
-/* One matrix product as cuBLASLt has planned it. */
+/* One matrix product as cuBLASLt has planned it, with the algorithms it offers; the first is its own choice.
+ */
+enum { QN_GEMM_ALGOS = 8 };
 typedef struct qn_gemm_plan {
     int n_in, n_out, ld_out, rows;
     bool bf16;
     qn_lt_desc desc;
     qn_lt_layout a, b, c;
-    qn_lt_algo algo;
+    qn_lt_algo algos[QN_GEMM_ALGOS];
+    int n_algo, chosen;
 } qn_gemm_plan;
 
 typedef struct qn_gemm {
@@ -30,6 +33,29 @@ int qn_gemm_open(qn_gemm *g, int driver_major, uint64_t workspace, size_t bytes,
 void qn_gemm_close(qn_gemm *g);
 /* out = a * w^T, f32 accumulation. */
 int qn_gemm_run(qn_gemm *g, const qn_cuda_gemm *p, int rows, qn_cu_stream stream, qn_err *err);
+/* The plan of a product, made where it is new; NULL: err says why. Valid until the next call. */
+qn_gemm_plan *qn_gemm_find(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_err *err);
+
+/* tune.c: times the algorithms of a list's products for so many rows, and keeps the fastest of each in a file
+ * of `dir`, where later sessions find it: keyed by card, driver, library and shape. No product is timed once
+ * `budget` seconds have passed; what was not timed, or cannot be, keeps the library's choice. */
+typedef struct qn_tuning {
+    const qn_cuda_api *cu;
+    qn_cu_stream stream;
+    const char *dir, *card;
+    int driver; /* CUDA version */
+    const qn_cuda_list *list;
+    int rows;
+    double budget;
+    void (*log)(void *user, int level, const char *line); /* may be NULL */
+    void *user;
+} qn_tuning;
+
+/* How many products were timed | found in the file. */
+typedef struct qn_tuned {
+    int timed, found;
+} qn_tuned;
+qn_tuned qn_gemm_tune(qn_gemm *g, const qn_tuning *t);
 
 /* A piece of host memory and where it goes on the device. */
 typedef struct qn_upload_item {

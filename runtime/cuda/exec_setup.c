@@ -462,6 +462,35 @@ static int load_planes(qn_cuda_exec *x, uploader *u, qn_err *err)
     return rc;
 }
 
+/* Times the library's algorithms for whole chunks, where the result can be kept. */
+static void tune_products(qn_cuda_exec *x)
+{
+    const qn_exec_opts *o = &x->base.opts;
+    char place[QN_PATH_MAX];
+    const char *why;
+    if (o->no_tune || !x->gemm.loaded || !qn_cache_place(place, sizeof place, o->cache, &why)) {
+        return;
+    }
+    double start = qn_cuda_seconds();
+    const qn_tuning t = {.cu = &x->cuda.api,
+                         .stream = x->stream,
+                         .dir = place,
+                         .card = x->dev.name,
+                         .driver = x->cuda.version,
+                         .list = &x->low.prefill,
+                         .rows = o->n_ubatch,
+                         .budget = 0.4,
+                         .log = on_log,
+                         .user = x};
+    qn_tuned n = qn_gemm_tune(&x->gemm, &t);
+    if (n.timed > 0) {
+        char line[96];
+        snprintf(line, sizeof line, "products: timed %d of %d, %.0f ms, remembered for next time", n.timed,
+                 n.timed + n.found, 1e3 * (qn_cuda_seconds() - start));
+        on_log(x, 0, line);
+    }
+}
+
 /* Planes, then the 16-bit rows that are kept of them. */
 static int load_weights(qn_cuda_exec *x, uploader *u, qn_err *err)
 {
@@ -501,6 +530,9 @@ int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
     free(u.items);
     rc = rc ? rc : raise_shared_limits(x, err);
     rc = rc ? rc : place_phases(x, err);
+    if (rc == 0) {
+        tune_products(x);
+    }
     x->base.stats.device_bytes = x->device_bytes;
     x->base.stats.upload_bytes = weight_bytes;
     x->base.stats.upload = u.seconds;

@@ -58,7 +58,7 @@ static int make_plan(qn_gemm *g, qn_gemm_plan *p, qn_err *err)
     unsigned int in = p->bf16 ? QN_LT_R_16BF : QN_LT_R_16F;
     int op = QN_LT_OP_T;
     qn_lt_preference pref = NULL;
-    qn_lt_heuristic best;
+    qn_lt_heuristic found[QN_GEMM_ALGOS];
     int n = 0;
     qn_lt_status s = lt->MatmulDescCreate(&p->desc, QN_LT_COMPUTE_32F, QN_LT_R_32F);
     s = s ? s : lt->MatmulDescSetAttribute(p->desc, QN_LT_DESC_TRANSA, &op, sizeof op);
@@ -69,22 +69,28 @@ static int make_plan(qn_gemm *g, qn_gemm_plan *p, qn_err *err)
     s = s ? s
           : lt->MatmulPreferenceSetAttribute(pref, QN_LT_PREF_MAX_WORKSPACE, &g->workspace_bytes,
                                              sizeof g->workspace_bytes);
-    s = s ? s : lt->MatmulAlgoGetHeuristic(g->handle, p->desc, p->a, p->b, p->c, p->c, pref, 1, &best, &n);
+    s = s ? s
+          : lt->MatmulAlgoGetHeuristic(g->handle, p->desc, p->a, p->b, p->c, p->c, pref, QN_GEMM_ALGOS, found,
+                                       &n);
     if (pref) {
         lt->MatmulPreferenceDestroy(pref);
     }
-    if (s || n < 1) {
+    for (int i = 0; !s && i < n && i < QN_GEMM_ALGOS; i++) {
+        if (found[i].state == QN_LT_SUCCESS && found[i].workspace <= g->workspace_bytes) {
+            p->algos[p->n_algo++] = found[i].algo;
+        }
+    }
+    if (s || p->n_algo < 1) {
         free_plan(g, p);
         return lt_fail(g, s ? s : QN_LT_NOT_SUPPORTED, "no algorithm for a product", err);
     }
-    p->algo = best.algo;
     return 0;
 }
 
-static const qn_gemm_plan *find_plan(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_err *err)
+qn_gemm_plan *qn_gemm_find(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_err *err)
 {
     for (int i = 0; i < g->n; i++) {
-        const qn_gemm_plan *p = &g->plans[i];
+        qn_gemm_plan *p = &g->plans[i];
         if (p->n_in == q->n_in && p->n_out == q->n_out && p->ld_out == q->ld_out && p->bf16 == q->bf16 &&
             p->rows == rows) {
             return p;
@@ -113,15 +119,15 @@ static const qn_gemm_plan *find_plan(qn_gemm *g, const qn_cuda_gemm *q, int rows
 
 int qn_gemm_run(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_cu_stream stream, qn_err *err)
 {
-    const qn_gemm_plan *p = find_plan(g, q, rows, err);
+    const qn_gemm_plan *p = qn_gemm_find(g, q, rows, err);
     if (!p) {
         return -1;
     }
     const float one = 1.0f, zero = 0.0f;
     void *out = (void *)(uintptr_t)q->out;
-    qn_lt_status s =
-        g->lt.api.Matmul(g->handle, p->desc, &one, (const void *)(uintptr_t)q->w, p->a,
-                         (const void *)(uintptr_t)q->a, p->b, &zero, out, p->c, out, p->c, &p->algo,
-                         (void *)(uintptr_t)g->workspace, g->workspace_bytes, (qn_lt_stream)stream);
+    qn_lt_status s = g->lt.api.Matmul(g->handle, p->desc, &one, (const void *)(uintptr_t)q->w, p->a,
+                                      (const void *)(uintptr_t)q->a, p->b, &zero, out, p->c, out, p->c,
+                                      &p->algos[p->chosen], (void *)(uintptr_t)g->workspace,
+                                      g->workspace_bytes, (qn_lt_stream)stream);
     return s == QN_LT_SUCCESS ? 0 : lt_fail(g, s, "matmul", err);
 }

@@ -122,7 +122,7 @@ static void linear_rows(emu_case *c, int n_in, int n_out, int outputs, int resid
     c->bufs[0].width = n_in + 16;
     c->bufs[1].width = n_out + 3;
     c->steps[0].rows = outputs ? QN_ROWS_OUTPUTS : QN_ROWS_TOKENS;
-    c->outputs = outputs ? QN_OUT_LAST : QN_OUT_ALL;
+    c->outputs = outputs && n_out % 2 ? QN_OUT_LAST : QN_OUT_ALL; /* few rows of the head, or many */
     case_fill(c, 0, 2);
     extreme_rows(c);
     residual(c, residual_how, n_out + 3, 3, n_out);

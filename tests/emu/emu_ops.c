@@ -291,6 +291,13 @@ static bool one_rounding(const emu_case *c)
     return product && c->plans.prefill.n_step == 1 && (bf16 == 0 || other == 0);
 }
 
+/* Does a prompt's head run as in decode? */
+static bool few_head(const emu_case *c, const way *w)
+{
+    return w->prefill && c->steps[0].op->id == QN_OP_LINEAR && c->steps[0].rows == QN_ROWS_OUTPUTS &&
+           rows_of(c, w->rows) <= QN_CUDA_HEAD_FEW;
+}
+
 static int run_rounded(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run, int rows, qn_err *err)
 {
     const qn_cuda_mem *m = emu_exec_mem(emu);
@@ -325,9 +332,10 @@ static int run_reference(emu_case *c, const way *w, qn_exec *cpu, qn_exec *emu, 
     const qn_cuda_action *q = emu_find_action(emu, list, "quantise", 0);
     qn_run first = *run;
     int n = rows_of(c, w->rows);
-    if (w->prefill && one_rounding(c)) {
+    if (w->prefill && one_rounding(c) && !few_head(c, w)) {
         return run_rounded(c, cpu, emu, run, n, err);
     }
+    q = q && qn_cuda_runs(q, n) ? q : NULL;
     if (q) {
         if (check_view(emu, c->steps[0].in[0], q->args[3], n, NULL, err)) {
             return -1;
