@@ -4,5 +4,6 @@
 #undef QN_EPILOGUE_CUH
 #undef QN_GEMV_CUH
 #undef QN_GEMV_Q8_CUH
+#undef QN_HALF_ROW_CUH
 #undef QN_QUANTISE_CUH
 #undef QN_REDUCE_CUH

@@ -2,7 +2,8 @@
 // two each, so that the largest value lies in [1024, 2048): none leaves f16's range, and the factor is undone
 // exactly in f32 afterwards. bf16 rows are scaled alike, which changes nothing in them.
 // defines: half_scale, write_half_row
-#pragma once
+#ifndef QN_HALF_ROW_CUH
+#define QN_HALF_ROW_CUH
 #include "reduce.cuh"
 
 // The factor of a row whose largest value is `top`, and its inverse; both are normal floats.
@@ -32,3 +33,5 @@ QN_DEV void write_half_row(const float *v, float top, u16 *out, float *row_scale
         *row_scale = up;
     }
 }
+
+#endif

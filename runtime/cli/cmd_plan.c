@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/programs.h"
+#include "engine/memory.h"
 
 typedef struct plan_args {
     qn_target_args target;
@@ -37,10 +38,14 @@ static int print_kernels(const plan_args *a, const qn_plans *plans, const qn_exe
     qn_lowered low;
     qn_err err;
     char text[192];
+    qn_memory memory;
     if (qn_cuda_lower_only(&low, plans, opts, target, &err) != 0) {
         return qn_cli_error("%s", err.text);
     }
     printf("kernels for %s\n", qn_target_text(target, text));
+    printf("memory for a context of %d, chunks of %d\n", opts->n_ctx, opts->n_ubatch);
+    qn_memory_of(plans, opts, &memory);
+    qn_print_memory(true, &memory, 0);
     if (a->phase != 1) {
         printf("\n# prefill, more than %d tokens\n", QN_CUDA_FEW);
         qn_print_launches(plans, &low, &low.prefill);

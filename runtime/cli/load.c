@@ -172,7 +172,7 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .plain_attention = a->attention == ATTENTION_PLAIN,
         .weight_cache = (quern_weight_cache)a->weight_cache,
         .prefill = (quern_prefill)a->prefill,
-        .no_tune = a->no_tune,
+        .no_tune = a->no_tune || a->deterministic,
         .no_fuse = a->no_fuse,
         .f32_activations = a->f32_activations,
     };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "engine/memory.h"
 
 const qn_target_args qn_target_args_defaults = {.model = {.n_ctx = -1}};
 
@@ -20,6 +21,11 @@ static const qn_opt target_opts[] = {
      offsetof(qn_target_args, model.n_ubatch), 1, INT_MAX},
     {"--cache", "DIR", "Folder of compiled kernels, or none.", QN_OPT_STR,
      offsetof(qn_target_args, model.cache)},
+    {"--weight-cache", "NAME",
+     "As in run: on, off, serial, auto. Default: auto; on where there is no device.", QN_OPT_CHOICE,
+     offsetof(qn_target_args, model.weight_cache), 0, 0, qn_weight_cache_names},
+    {"--prefill", "NAME", "As in run. Default: auto.", QN_OPT_CHOICE, offsetof(qn_target_args, model.prefill),
+     0, 0, qn_prefill_names},
     {"-t, --threads", "N", "Compiles at a time. Default: all CPUs of this process.", QN_OPT_INT,
      offsetof(qn_target_args, model.n_threads), 1, 4096},
     {0},
@@ -28,6 +34,19 @@ static const qn_opt target_opts[] = {
 qn_opt_group qn_target_group(qn_target_args *a)
 {
     return (qn_opt_group){"Target", target_opts, a};
+}
+
+/* As a session on the device would decide; as one with memory to spare where there is no device. */
+static void choose_weight_cache(const qn_loaded *l, qn_exec_opts *opts, const qn_cuda_target *target)
+{
+    uint64_t available = UINT64_MAX;
+    qn_exec_opts whole = *opts;
+    qn_err none;
+    if (target->has_device && qn_cuda_available(opts->device, &available, &none) != 0) {
+        available = UINT64_MAX;
+    }
+    bool fits = qn_memory_fit(l->model->plans, &whole, true, available, &none) == 0;
+    opts->weight_cache = fits ? whole.weight_cache : QN_WEIGHT_CACHE_OFF;
 }
 
 int qn_target_load(const qn_target_args *a, bool need_nvrtc, qn_loaded *l, qn_exec_opts *opts,
@@ -49,6 +68,9 @@ int qn_target_load(const qn_target_args *a, bool need_nvrtc, qn_loaded *l, qn_ex
         return -1;
     }
     opts->cuda = true;
+    if (opts->weight_cache == QN_WEIGHT_CACHE_AUTO) {
+        choose_weight_cache(l, opts, target);
+    }
     return 0;
 }
 

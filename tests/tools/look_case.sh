@@ -45,12 +45,15 @@ chmod +x "$dir/bin/nvdisasm"
 expect 0 "listing of " env PATH="$dir/bin:$PATH" "$quern" ptx "$model" --arch sm_80 --what sass --kernel 'select*'
 
 expect 0 "cuBLASLt f16" "$quern" plan "$model" --kernels --phase prefill
+expect 0 "weight cache   " "$quern" plan "$model" --kernels --phase prefill --weight-cache on
+expect 0 "dequant_" "$quern" plan "$model" --kernels --phase prefill --weight-cache off
 expect 0 "gemv" "$quern" plan "$model" --kernels --phase decode
 expect 0 "argmax" "$quern" plan "$model" --kernels
 
-# One value of a config that matters to one op: only its kernel is compiled anew, and the constant shows.
+# One value of a config that matters to one op: only its kernels (of prompts, of few tokens) are compiled anew, and the
+# constant shows.
 cp -r "$configs" "$dir/configs"
 sed -i 's/style: interleaved/style: neox/' "$dir/configs/llama.yaml"
-expect 0 ": 1 compiled, " "$quern" cache warm "$model" --arch sm_80 --model-configs "$dir/configs"
+expect 0 ": 2 compiled, " "$quern" cache warm "$model" --arch sm_80 --model-configs "$dir/configs"
 expect 0 "rope_style=neox" "$quern" ptx "$model" --arch sm_80 --model-configs "$dir/configs" --kernel 'rope_kv*'
 expect 0 "rope_style=interleaved" "$quern" ptx "$model" --arch sm_80 --kernel 'rope_kv*'
