@@ -47,6 +47,9 @@ class Bench(CliCase):
         for t in self.measured("-p", "4", "-n", "3", "-npl", "2", "-d", "5"):
             n = 2 * (t["n_prompt"] or t["n_gen"])
             self.assertAlmostEqual(t["avg_ts"], n / (t["samples_ns"][0] * 1e-9), delta=1e-4 * t["avg_ts"])
+        one, three = [t["gb_per_second"] * t["avg_ns"] for t in self.measured("-p", "0", "-n", "3", "-npl", "1,3", "-d", "5")]
+        row = 2 * 1 * (32 + 32)  # bytes of K and V at one position of the model's only layer, f16
+        self.assertAlmostEqual(three - one, 2 * (6 + 7 + 8) * row, delta=0.01 * row)  # the weights are read once for all
         self.assertIn("tg2 x3 @ d4", self.bench("-p", "0", "-n", "2", "-d", "4", "-npl", "3", "-r", "1").text)
         self.refuse(["-npl", "1..8"], "bench", self.model, "-npl", "9", code=2)
 

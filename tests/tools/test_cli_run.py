@@ -278,10 +278,10 @@ class Prompts(CliCase):
 
 
 class Progress(CliCase):
-    def stderr_of(self, *args):
-        """What a terminal at stderr is sent."""
+    def stderr_of(self, *args, both=False):
+        """What a terminal at stderr (and, where `both`, at stdout) is sent."""
         master, slave = pty.openpty()
-        p = self.start(*args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave)
+        p = self.start(*args, stdin=subprocess.DEVNULL, stdout=slave if both else subprocess.DEVNULL, stderr=slave)
         os.close(slave)
         out = b""
         while True:
@@ -298,11 +298,13 @@ class Progress(CliCase):
 
     def test_long_prompts(self):
         long = self.table("long", "--context", "100000")
-        args = ["run", long, "-f", self.file("text", b"C" * 6000), "-n", "1", "-c", "8000", "--exact", "-ub", "256"]
+        args = ["run", long, "-f", self.file("text", b"C" * 4000), "-n", "1", "-c", "8000", "--exact", "-ub", "256"]
         shown = self.stderr_of(*args)
-        self.assertRegex(shown, r"\r\x1b\[Kprompt: \d+ of 6001 tokens, \d+\.\d s")
+        self.assertRegex(shown, r"\r\x1b\[Kprompt: \d+ of 4001 tokens, \d+\.\d s")
         last = shown.rindex("\x1b[Kprompt: ")
         self.assertIn("\r\x1b[Kquern: ", shown[last:])  # wiped before the next line
+        shown = self.stderr_of(*args, both=True)
+        self.assertIn("\r\x1b[Kx", shown[shown.rindex("\x1b[Kprompt: "):])  # and before the answer
         r = self.quern(*args)
         self.assertNotIn("\x1b", r.err)
         self.assertNotIn("\r", r.err)
