@@ -17,7 +17,12 @@ static uint64_t read_bytes(const void *p, size_t bytes)
         }
     }
     s[0] = _mm512_add_epi64(_mm512_add_epi64(s[0], s[1]), _mm512_add_epi64(s[2], s[3]));
-    return (uint64_t)_mm512_reduce_add_epi64(s[0]);
+    uint64_t lanes[8], sum = 0; /* the intrinsic for it adds signed numbers, which may overflow */
+    _mm512_storeu_si512(lanes, s[0]);
+    for (int i = 0; i < 8; i++) {
+        sum += lanes[i];
+    }
+    return sum;
 }
 
 static double f32(long rounds, double *ops)
@@ -55,7 +60,7 @@ static double int8(long rounds, double *ops)
         acc[0] = _mm512_add_epi32(acc[0], acc[i]);
     }
     *ops = 2.0 * 64 * N * (double)rounds;
-    return _mm512_reduce_add_epi32(acc[0]);
+    return _mm_cvtsi128_si32(_mm512_castsi512_si128(acc[0]));
 }
 
 const qn_limits_kernels qn_limits_avx512 = {read_bytes, f32, int8};
