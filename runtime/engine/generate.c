@@ -58,14 +58,19 @@ static int grow(char **data, size_t *cap, size_t len, size_t n, qn_err *err)
     return 0;
 }
 
-static bool is_end(const generation *g, int32_t id)
+static bool among(int32_t id, const int32_t *ids, size_t n)
 {
-    for (size_t i = 0; i < g->p->n_extra_end; i++) {
-        if (g->p->extra_end[i] == id) {
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] == id) {
             return true;
         }
     }
-    return quern_is_end_token(g->s->m, id);
+    return false;
+}
+
+static bool is_end(const generation *g, int32_t id)
+{
+    return among(id, g->p->extra_end, g->p->n_extra_end) || quern_is_end_token(g->s->m, id);
 }
 
 /* The logits to sample from: the session's, or a copy in which no end token can win. */
@@ -134,7 +139,10 @@ static int feed_token(generation *g, int32_t token, bool *stopped, qn_err *err)
 {
     size_t n = 0, n_out;
     int found;
-    const char *out, *data = g->s->m->tok != NULL ? qn_token_piece(g->s->m->tok, token, false, &n) : NULL;
+    const char *out, *data = NULL;
+    if (g->s->m->tok != NULL) {
+        data = qn_token_piece(g->s->m->tok, token, among(token, g->p->show, g->p->n_show), &n);
+    }
     if (g->at_start && n > 0) {
         size_t blank = data[0] == ' ';
         data += blank;

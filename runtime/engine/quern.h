@@ -143,6 +143,38 @@ QUERN_API int quern_rendering_tokens(const quern_model *m, const quern_rendering
 enum { QUERN_LOADING_WEIGHTS, QUERN_LOADING_KERNELS };
 typedef void (*quern_loading_fn)(void *user, int what, uint64_t done, uint64_t total);
 
+/* Thoughts, which some models write before an answer, between two tags. */
+typedef struct quern_tags {
+    const char *open, *close; /* "<think>", "</think>"; never freed */
+} quern_tags;
+
+/* The tags that a model thinks in: the first pair of known spellings that stands in its template, else the
+ * first of which both are tokens of its vocabulary. Either of t, m may be NULL. Returns false where there is
+ * none. */
+QUERN_API bool quern_thinking_tags(const quern_template *t, const quern_model *m, quern_tags *tags);
+/* Whether the text of a rendering ends in a thought that its template has opened. */
+QUERN_API bool quern_rendering_thinks(const quern_rendering *r, const quern_tags *tags);
+/* Ids of the control tokens that the tags are spelt with, for quern_generate_params.show. At most max are
+ * stored; returns how many. */
+QUERN_API size_t quern_tags_control(const quern_model *m, const quern_tags *tags, int32_t *ids, size_t max);
+
+/* Parts a text that arrives in pieces. A thought is what stands before everything else, or at the beginning
+ * where the prompt has opened it; tags, and white space beside them, belong to neither part. Later tags are
+ * plain text. */
+typedef enum quern_part { QUERN_PART_ANSWER, QUERN_PART_THOUGHT } quern_part;
+typedef struct quern_splitter quern_splitter;
+typedef void (*quern_part_fn)(void *user, quern_part part, const char *text, size_t len);
+
+/* tags NULL: all is answer. */
+QUERN_API int quern_splitter_new(quern_splitter **out, const quern_tags *tags, bool in_thought,
+                                 quern_part_fn fn, void *user, quern_error *err);
+QUERN_API void quern_splitter_free(quern_splitter *s);
+/* Text that may be part of a tag, or white space before one, is held back until that is certain. */
+QUERN_API int quern_splitter_feed(quern_splitter *s, const char *text, size_t len, quern_error *err);
+/* Ends the text: what was held back comes out. */
+QUERN_API void quern_splitter_flush(quern_splitter *s);
+QUERN_API quern_part quern_splitter_part(const quern_splitter *s); /* that what comes next belongs to */
+
 typedef enum quern_backend { QUERN_BACKEND_AUTO, QUERN_BACKEND_CPU, QUERN_BACKEND_CUDA } quern_backend;
 
 /* Weights as 16-bit rows for the products of prompts, beside their own form: AUTO: where the card's memory
@@ -291,6 +323,8 @@ typedef struct quern_generate_params {
     bool ignore_end;          /* end tokens are never sampled */
     const int32_t *extra_end; /* further end tokens */
     size_t n_extra_end;
+    const int32_t *show; /* control tokens whose text belongs to the answer's; others have none */
+    size_t n_show;
     /* Valid UTF-8 pieces as they become certain (len may be 0: a token whose text is held back). token: the
      * id just sampled. Return false to stop. May be NULL. */
     bool (*on_text)(void *user, const char *text, size_t len, int32_t token);
