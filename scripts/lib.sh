@@ -33,6 +33,7 @@ need_build_tools() {
     has_header pcre2.h || need libpcre2-dev
     has_header xxhash.h || need libxxhash-dev
     has_header jansson.h || need libjansson-dev
+    has_header histedit.h || need libedit-dev
 }
 
 # What fetching a model takes.

@@ -21,3 +21,11 @@ if(NOT QUERN_STATIC_DEPS AND NOT QUERN_SANITIZE AND NOT QUERN_TSAN)
            COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/tools/library_case.sh ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/table.gguf)
   set_tests_properties(library PROPERTIES FIXTURES_REQUIRED table-models LABELS cli TIMEOUT 120)
 endif()
+
+# quern chat, at a pipe and at a pseudo-terminal; turns with a real model (scripts/fetch-models.sh).
+add_test(NAME chat COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_chat.py $<TARGET_FILE:quern>)
+set_tests_properties(chat PROPERTIES LABELS cli TIMEOUT 300)
+add_test(NAME real-chat
+         COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/chat_real.py $<TARGET_FILE:quern>
+                 ${CMAKE_SOURCE_DIR}/models/SmolLM2-135M-Instruct.Q4_1.gguf)
+set_tests_properties(real-chat PROPERTIES LABELS real TIMEOUT 300 RUN_SERIAL TRUE)

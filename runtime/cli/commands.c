@@ -3,6 +3,7 @@
 
 const qn_command qn_commands[] = {
     {"run", qn_cmd_run, "complete a prompt", "Generate"},
+    {"chat", qn_cmd_chat, "a conversation by the model's chat template", "Generate"},
     {"info", qn_cmd_info, "what a file says: metadata, tensors, tokenizer, memory", "Look inside"},
     {"plan", qn_cmd_plan, "the steps a model's tokens go through", "Look inside"},
     {"ptx", qn_cmd_ptx, "the kernels a model is compiled to", "Look inside"},

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 int qn_cmd_run(int argc, char **argv);
+int qn_cmd_chat(int argc, char **argv);
 int qn_cmd_info(int argc, char **argv);
 int qn_cmd_plan(int argc, char **argv);
 int qn_cmd_check(int argc, char **argv);

@@ -30,7 +30,9 @@ static const foreign options[] = {
     {" --embedding --embeddings --pooling --rerank --reranking ", "there are no embeddings, only generation"},
     {" --host --port --api-key ", "there is no server; 'quern run -o jsonl' streams JSON"},
     {" -cnv --conversation -i --interactive -if --interactive-first -ins ",
-     "'run' never becomes interactive"},
+     "'run' never becomes interactive; 'quern chat' is a conversation"},
+    {" --jinja --no-jinja ", "chat templates are always read as Jinja ('quern chat')"},
+    {" --hidethinking --reasoning --reasoning-format ", "'quern chat --think on|off|hide'"},
     {" -fa --flash-attn ", "attention is always fused; --attention plain takes decode's kernels for prompts"},
     {" --mlock --no-mmap --direct-io ", "weights are read through a map of the file"},
     {" --rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor "

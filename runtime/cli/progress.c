@@ -73,7 +73,7 @@ static bool on_prompt(void *user, int done, int total)
         (qn_cli_on_terminal() ? qn_cli_progress : qn_cli_note)("prompt: %d of %d tokens, %.1f s", done, total,
                                                                now - p->start);
     }
-    return true;
+    return p->go_on == NULL || p->go_on();
 }
 
 void qn_progress_prompt(qn_prompt_progress *p, quern_session *s)

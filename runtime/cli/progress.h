@@ -12,6 +12,7 @@ typedef struct qn_prompt_progress {
     double start, shown; /* qn_seconds; shown: the last line */
     int done;            /* tokens complete at the last call */
     double chunk;        /* when that chunk began */
+    bool (*go_on)(void); /* false stops the prompt; may be NULL, as it is at first */
 } qn_prompt_progress;
 
 /* Tells of the prompts that the session processes until qn_progress_prompt_end. --debug chunks: each chunk.

@@ -164,3 +164,28 @@ void qn_prompt_show(const quern_model *m, const int32_t *ids, size_t n, bool sho
         qn_cli_debug(QN_DEBUG_PROMPT, "%d '%s'", ids[i], text);
     }
 }
+
+char **qn_stops_copy(const char *const *texts, size_t n, bool escape)
+{
+    char **copies = calloc(n + 1, sizeof *copies);
+    for (size_t i = 0; copies != NULL && i < n; i++) {
+        char *s = strdup(texts[i]);
+        if (s == NULL) {
+            qn_stops_free(copies);
+            return NULL;
+        }
+        copies[i] = s;
+        if (escape) {
+            s[qn_unescape(s, strlen(s))] = 0;
+        }
+    }
+    return copies;
+}
+
+void qn_stops_free(char **copies)
+{
+    for (size_t i = 0; copies != NULL && copies[i] != NULL; i++) {
+        free(copies[i]);
+    }
+    free(copies);
+}

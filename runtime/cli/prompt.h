@@ -45,4 +45,9 @@ const char *qn_piece_text(const quern_model *m, int32_t id, char *text, size_t s
  * length. */
 size_t qn_unescape(char *text, size_t len);
 
+/* Copies of n texts, escapes resolved where `escape`: a malloc'ed list, NULL behind the last. NULL: out of
+ * memory. */
+char **qn_stops_copy(const char *const *texts, size_t n, bool escape);
+void qn_stops_free(char **copies);
+
 #endif

@@ -13,33 +13,16 @@ void qn_request_clear(qn_request *r)
 {
     json_decref(r->id);
     free(r->text);
-    for (size_t i = 0; i < r->n_stop; i++) {
-        free(r->stop[i]);
-    }
-    free(r->stop);
+    qn_stops_free(r->stop);
     *r = (qn_request){0};
 }
 
 int qn_request_set_stops(qn_request *r, const char *const *items, size_t n, bool escape)
 {
-    char **copies = qn_calloc(n + 1, sizeof *copies);
-    for (size_t i = 0; i < r->n_stop; i++) {
-        free(r->stop[i]);
-    }
-    free(r->stop);
-    r->stop = copies;
-    r->n_stop = 0;
-    for (size_t i = 0; copies != NULL && i < n; i++) {
-        char *s = strdup(items[i]);
-        if (s == NULL) {
-            return -1;
-        }
-        copies[r->n_stop++] = s;
-        if (escape) {
-            s[qn_unescape(s, strlen(s))] = '\0';
-        }
-    }
-    return copies != NULL ? 0 : -1;
+    qn_stops_free(r->stop);
+    r->stop = qn_stops_copy(items, n, escape);
+    r->n_stop = r->stop != NULL ? n : 0;
+    return r->stop != NULL ? 0 : -1;
 }
 
 /* Members of a line that are numbers or true and false, by the options' names and by those of other programs.

@@ -19,7 +19,7 @@ grep -q . "$dir/out" || {
     exit 1
 }
 ldd "$dir/quern"
-if [ "$static" = ON ] && ldd "$dir/quern" | grep -E 'libyaml|libpcre2|libxxhash|libjansson'; then
+if [ "$static" = ON ] && ldd "$dir/quern" | grep -E 'libyaml|libpcre2|libxxhash|libjansson|libedit|libbsd|libmd|libtinfo'; then
     echo "carry: these should be linked statically"
     exit 1
 fi

@@ -7,7 +7,7 @@ multiples of powers of two). Sampling, end tokens, stop strings, streaming and c
 tested to the letter.
 
     make_table_model.py OUT.gguf [--context N] [--no-bos] [--space-prefix] [--no-tokenizer] [--vocab-only] [--nan]
-                                 [--arch NAME] [--tokenizer NAME]
+                                 [--arch NAME] [--tokenizer NAME] [--chat-template FILE] [--think]
 
 Whatever follows a token is its entry in CHAINS; every other token has logit 0 there.
 """
@@ -16,7 +16,7 @@ import struct
 
 N_EMBD = 1024  # its root is 32, a power of two
 U32, I32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
-NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 BLANK = "\u2581"
 
 # Control tokens first, then one token a byte, then pieces.
@@ -60,6 +60,12 @@ CHAINS = {
     # "J" -> NUL, then "there".
     "J": {byte(0x00): 20}, byte(0x00): {"there": 20},
 }
+# With --think: tags, and words for a thought. "Q" opens one, which says "hm", "so" and ends with "Hello world!" as the
+# answer; a thought that is cut short goes on with a newline, then "B".
+THINK = ["<think>", "</think>", "hm", "so", "Q"]
+THINK_CHAINS = {"Q": {"<think>": 20}, "<think>": {"hm": 20}, "hm": {"so": 20}, "so": {"</think>": 20},
+                "</think>": {BLANK + "Hello": 20}, "\n": {"B": 20}}
+THINK_ID = {t: len(TOKENS) + i for i, t in enumerate(THINK)}
 for t in "F0123":
     CHAINS[t] = {"0": 20, "1": 19.3125, "2": 18.625, "3": 18.625}
 
@@ -75,6 +81,8 @@ def parser():
     ap.add_argument("--nan", action="store_true", help="one NaN in the table")
     ap.add_argument("--arch", default="llama")
     ap.add_argument("--tokenizer", default="llama", help="tokenizer.ggml.model")
+    ap.add_argument("--chat-template", help="file with the Jinja text")
+    ap.add_argument("--think", action="store_true", help="the vocabulary has tags of thoughts")
     return ap
 
 
@@ -100,15 +108,23 @@ def metadata(a):
                          ("feed_forward_length", U32, 32), ("attention.head_count", U32, 2),
                          ("attention.head_count_kv", U32, 1), ("attention.key_length", U32, 32),
                          ("attention.value_length", U32, 32), ("rope.dimension_count", U32, 32),
-                         ("attention.layer_norm_rms_epsilon", FLOAT32, 1e-6), ("vocab_size", U32, len(TOKENS))):
+                         ("attention.layer_norm_rms_epsilon", FLOAT32, 1e-6), ("vocab_size", U32, len(TOKENS) + len(THINK) * a.think)):
         kv.append((arch + "." + key, kind, v))
     if a.no_tokenizer:
         return kv + [("tokenizer.ggml.model", STRING, "no_vocab")]
     kinds = [UNKNOWN] + [CONTROL] * (len(CONTROLS) - 1) + [BYTE] * 256 + [NORMAL] * len(PIECES)
     scores = [0.0] * (len(TOKENS) - len(PIECES)) + [-float(i) for i in range(len(PIECES))]
+    tokens = TOKENS
+    if a.think:
+        tokens = TOKENS + THINK
+        kinds += [USER_DEFINED] * 2 + [NORMAL] * (len(THINK) - 2)
+        scores += [0.0] * 2 + [-1000.0 - i for i in range(len(THINK) - 2)]
+    if a.chat_template:
+        with open(a.chat_template, encoding="utf-8") as f:
+            kv.append(("tokenizer.chat_template", STRING, f.read()))
     return kv + [
         ("tokenizer.ggml.model", STRING, a.tokenizer),
-        ("tokenizer.ggml.tokens", (ARRAY, STRING), TOKENS),
+        ("tokenizer.ggml.tokens", (ARRAY, STRING), tokens),
         ("tokenizer.ggml.scores", (ARRAY, FLOAT32), scores),
         ("tokenizer.ggml.token_type", (ARRAY, I32), kinds),
         ("tokenizer.ggml.bos_token_id", U32, ID["<s>"]),
@@ -131,11 +147,12 @@ def matrix(n_in, rows):
 
 
 def tensors(a):
-    n = len(TOKENS)
+    ids = {**ID, **(THINK_ID if a.think else {})}
+    n = len(ids)
     out = {r: {} for r in range(n)}
-    for last, following in CHAINS.items():
+    for last, following in {**CHAINS, **(THINK_CHAINS if a.think else {})}.items():
         for token, logit in following.items():
-            out[ID[token]][ID[last]] = logit / 32
+            out[ids[token]][ids[last]] = logit / 32
     if a.nan:
         out[ID["z"]][ID["L"]] = float("nan")
     ones = struct.pack("<f", 1) * N_EMBD
