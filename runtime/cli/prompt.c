@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "text/utf8.h"
 
 const qn_prompt_args qn_prompt_args_defaults = {.escape = true, .special = 1};
 
@@ -140,11 +141,19 @@ const char *qn_piece_text(const quern_model *m, int32_t id, char *text, size_t s
     size_t len = 0, n = 0;
     const char *piece = m->tok != NULL ? qn_token_piece(m->tok, id, true, &len) : NULL;
     text[0] = '\0';
-    for (size_t k = 0; k < len && n + 5 < size; k++) {
+    for (size_t k = 0; k < len && n + 5 < size;) {
+        uint32_t cp;
+        int whole = qn_utf8_next((const unsigned char *)piece + k, len - k, &cp);
         unsigned char c = (unsigned char)piece[k];
-        n += (size_t)(c == '\n'               ? snprintf(text + n, size - n, "\\n")
-                      : c < 0x20 || c == 0x7f ? snprintf(text + n, size - n, "\\x%02x", c)
-                                              : snprintf(text + n, size - n, "%c", c));
+        if (c == '\n') {
+            n += (size_t)snprintf(text + n, size - n, "\\n");
+        } else if (whole < 1 || c < 0x20 || c == 0x7f || (cp >= 0x80 && cp < 0xa0)) {
+            n += (size_t)snprintf(text + n, size - n, "\\x%02x", c);
+            whole = 1;
+        } else {
+            n += (size_t)snprintf(text + n, size - n, "%.*s", whole, piece + k);
+        }
+        k += (size_t)(whole > 0 ? whole : 1);
     }
     return text;
 }

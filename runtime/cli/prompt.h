@@ -37,8 +37,8 @@ int qn_prompt_tokens(const quern_model *m, const qn_prompt_args *a, const char *
 /* Ids and pieces, one a line: on stderr where `show`, and for --debug prompt. */
 void qn_prompt_show(const quern_model *m, const int32_t *ids, size_t n, bool show);
 
-/* A token's piece with control bytes as \n and \xHH, cut to fit, into text[size]; "" without a tokenizer.
- * Returns text. */
+/* A token's piece, valid UTF-8, with control characters and malformed bytes as \n and \xHH, cut to fit, into
+ * text[size]; "" without a tokenizer. Returns text. */
 const char *qn_piece_text(const quern_model *m, int32_t id, char *text, size_t size);
 
 /* Resolves \n \t \r \\ \" \' and \xHH (two hex digits) in place; any other backslash stays. Returns the

@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import unittest
 
-from cli_case import QUERN, CliCase, main, read, table
+from cli_case import DATA, QUERN, CliCase, main, read, table
 from terminal import Terminal
 
 HELLO = " Hello world!"
@@ -400,6 +401,70 @@ class Thinking(ChatCase):
             self.assertEqual(r.text, HELLO + "\n")
             self.assertNotIn("no effect", r.err)
         self.refuse(["on, off, hide"], "chat", self.chat_model(), "--think", "maybe", code=2)
+
+
+class Vendors(ChatCase):
+    """B16: templates as vendors ship them, in the mouth of the lookup table."""
+    TAGS = {"Qwen-Qwen3-0.6B": "<think>", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": "<think>",
+            "ByteDance-Seed-OSS": "<seed:think>", "Apertus-8B-Instruct": "<|inner_prefix|>",
+            "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "<|START_THINKING|>",
+            "google-gemma-4-31B-it": "<|channel>thought", "HuggingFaceTB-SmolLM3-3B": "<think>",
+            "ibm-granite-granite-3.3-2B-Instruct": "<think>", "unsloth-Apriel-1.5": "<thinking>",
+            "Qwen-Qwen2.5-7B-Instruct": "none known", "google-gemma-2-2b-it": "none known",
+            "meta-llama-Llama-3.1-8B-Instruct": "none known", "microsoft-Phi-3.5-mini-instruct": "none known"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with tarfile.open(os.path.join(DATA, "templates", "vendors.tar.xz")) as tar:
+            for member in tar.getmembers():
+                if member.isfile() and member.name.endswith(".jinja"):
+                    cls.file("vendor-" + os.path.basename(member.name), tar.extractfile(member).read())
+
+    def ask(self, vendor, *args, lines=("A",), model=("wide", "plain", "--context", "4000"), **kw):
+        return self.pipe(lines, "--chat-template", self.path("vendor-%s.jinja" % vendor), "--show-prompt", "-v", "-n", "1", *args,
+                         model=self.chat_model(*model), **kw)
+
+    def prompt(self, *args, **kw):
+        r = self.ask(*args, **kw)
+        shown = r.err[r.err.rindex("quern: prompt: "):]
+        return "".join(re.findall(r"^ +\d+  '(.*)'$", shown, re.M)), r
+
+    def test_tags(self):
+        for vendor, tag in self.TAGS.items():
+            self.assertIn("thoughts: %s" % tag, self.ask(vendor, lines=()).err, vendor)
+
+    def test_switches(self):
+        for vendor, how, end in (("Qwen-Qwen3-0.6B", "on", "<|im_start|>assistant\\n"),
+                                 ("Qwen-Qwen3-0.6B", "hide", "<|im_start|>assistant\\n"),
+                                 ("Qwen-Qwen3-0.6B", "off", "<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n"),
+                                 ("HuggingFaceTB-SmolLM3-3B", "off", "<think>\\n\\n</think>\\n"),
+                                 ("deepseek-ai-DeepSeek-V3.1", "on", "<think>"),
+                                 ("deepseek-ai-DeepSeek-V3.1", "off", "</think>"),
+                                 ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "on", "<think>\\n"),
+                                 ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "off", "<think>\\n\\n</think>\\n\\n")):
+            text, r = self.prompt(vendor, "--think", how, model=("wide-think", "plain", "--context", "4000", "--think"))
+            self.assertTrue(text.endswith(end), (vendor, how, text))
+            self.assertEqual("<think>" in r.text, end in ("<think>", "<think>\\n"), (vendor, how, r.text))
+
+    def test_budget_of_the_template(self):
+        text, _ = self.prompt("ByteDance-Seed-OSS", "--think-budget", "512")
+        self.assertIn("512", text)
+        text, _ = self.prompt("ByteDance-Seed-OSS")
+        self.assertNotIn("512", text)
+
+    def test_variables_of_the_user_win(self):
+        text, _ = self.prompt("Qwen-Qwen3-0.6B", "--think", "on", "--var", "enable_thinking=false")
+        self.assertTrue(text.endswith("</think>\\n\\n"))
+
+    def test_refusals(self):
+        """B15: what a template refuses is said in its words; Gemma has no system turn."""
+        text, r = self.prompt("google-gemma-2-2b-it", "-sys", "Be brief.")
+        self.assertIn("<start_of_turn>user\\nBe brief.\\n\\nA<end_of_turn>", text)
+        self.assertIn("goes in front of the first message", r.err)
+        two = self.file("two.json", b'[{"role": "user", "content": "A"}, {"role": "user", "content": "A"}]')
+        r = self.ask("google-gemma-2-2b-it", lines=["/load " + two, "A"], code=1)
+        self.assertIn("must alternate", r.err)
 
 
 class AtTerminal(ChatCase):
