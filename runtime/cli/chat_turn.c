@@ -189,7 +189,8 @@ static qn_chat_next process(answer *a, const int32_t *ids, size_t n)
     qn_prompt_progress p;
     qn_progress_prompt(&p, s);
     p.go_on = go_on;
-    int rc = quern_session_update(s, ids, n, &n_processed, &err);
+    int rc = a->c->model.deterministic ? quern_session_truncate(s, 0, &err) : 0;
+    rc = rc != 0 ? rc : quern_session_update(s, ids, n, &n_processed, &err);
     qn_progress_prompt_end(&p, s, rc == 0 ? (int)n_processed : -1);
     a->prompt_seconds += qn_seconds() - start;
     a->n_processed += n_processed;

@@ -77,6 +77,12 @@ class Pipe(ChatCase):
         # <s> A; ... Hello world ! <|eot|> B; ... 4 bytes, 2 words, <|eot|> A
         self.assertEqual(self.stats(r), [(2, 2, 4, "end", 5, 64), (7, 2, 7, "end", 13, 64), (15, 2, 4, "end", 18, 64)])
 
+    def test_deterministic(self):
+        """Every turn is processed from the beginning."""
+        r = self.pipe(["A", "B", "A"], "-v", "--deterministic")
+        self.assertEqual(r.text, HELLO + "\n\U0001F600é日本\n" + HELLO + "\n")
+        self.assertEqual([s[:2] for s in self.stats(r)], [(2, 2), (7, 7), (15, 15)])
+
     def test_each_line_is_a_message(self):
         self.assertEqual(self.pipe([]).text, "")
         self.assertEqual(self.pipe(b"A\r\n\r\nB\r\n").text, HELLO + "\n\U0001F600é日本\n")
