@@ -16,12 +16,6 @@ foreach(name cli cli_bench cli_options cli_run)
   set_tests_properties(${name} PROPERTIES LABELS cli TIMEOUT 300)
 endforeach()
 
-if(NOT QUERN_STATIC_DEPS AND NOT QUERN_SANITIZE AND NOT QUERN_TSAN)
-  add_test(NAME library
-           COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/tools/library_case.sh ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/table.gguf)
-  set_tests_properties(library PROPERTIES FIXTURES_REQUIRED table-models LABELS cli TIMEOUT 120)
-endif()
-
 # quern chat, at a pipe and at a pseudo-terminal; turns with a real model (scripts/fetch-models.sh).
 add_test(NAME chat COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_chat.py $<TARGET_FILE:quern>)
 set_tests_properties(chat PROPERTIES LABELS cli TIMEOUT 300)

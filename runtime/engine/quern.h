@@ -1,9 +1,19 @@
-/* quern.h: the public interface of libquern.
+/* quern.h: the public interface of libquern. docs/embedding.md has a program and says these rules at length.
  *
- * Every function that can fail returns 0 on success and -1 on failure, with one line in `err` (never NULL).
- * The library never prints, never exits and installs no signal handler. Objects are independent; one object
- * must not be used by two threads at once, except that quern_model is read-only after loading and may serve
- * many sessions in many threads. Free a model after its sessions. */
+ * Errors: every function that can fail returns 0 on success and -1 on failure, with one line in `err` (never
+ * NULL). On failure what it would have made is NULL or empty, and nothing is left to free.
+ *
+ * The library never prints, never exits, installs no signal handler and changes no state of the process.
+ *
+ * Ownership: objects and results are freed by their own _free function, which takes NULL or an empty result
+ * too; what is "malloc'ed" by free(). Free a model after its sessions and templates. Parameters and strings
+ * are borrowed for the call; callbacks and their `user` must live as long as the object given them. A const
+ * pointer into an object is valid until the object is used again or freed.
+ *
+ * Threads: objects are independent. quern_model and quern_template are read-only once made and may be used by
+ * any number of threads at once; a session or sampler by one thread at a time. Callbacks run on the caller's
+ * thread; `log` and `loading` may also come from threads of the library, `log` from every user of its model.
+ */
 #ifndef QUERN_H
 #define QUERN_H
 
