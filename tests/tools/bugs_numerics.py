@@ -212,6 +212,11 @@ class Numerics(CliCase):
             self.assertEqual(r.code, 1)
             self.assertRegex(r.err, r"--check: step %s\S* \(" % re.escape(step))
 
+    # B21: small caches
+    def test_b21_no_cache_of_four_bits(self):
+        for option in ("-ctk", "-ctv", "--cache-type-k", "--cache-type-v"):
+            self.refuse([], "run", self.model, "-p", "A", option, "q4_0", code=2)
+
     # B22: chunks, threads and runs
     def test_b22_chunks_and_runs(self):
         for name in ("llama", "qwen3", "gemma3", "phi3"):

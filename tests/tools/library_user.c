@@ -170,6 +170,7 @@ static int errors(const char *path)
     quern_error err = {""};
     quern_model *m = (quern_model *)&err;
     quern_sampler *sampler = (quern_sampler *)&err;
+    quern_template *tmpl = NULL;
     quern_sampler_params bad = quern_sampler_defaults();
     quern_model_params params = {.n_ctx = -5};
     char *text = NULL;
@@ -183,11 +184,16 @@ static int errors(const char *path)
     CHECK(quern_sampler_new(&sampler, &bad, &err) == -1 && sampler == NULL);
     CHECK(quern_model_load(&m, path, NULL, &err) == 0);
     CHECK(quern_detokenize(m, (int32_t[]){-1}, 1, false, &text, &len, &err) == -1 && text == NULL);
+    CHECK(quern_template_open(&tmpl, m, NULL, &err) == -1 && tmpl == NULL); /* the file has none */
+    CHECK(quern_template_open(&tmpl, m, "no-such-template", &err) == -1 && tmpl == NULL);
+    CHECK(quern_template_parse(&tmpl, m, "{% for %}", 9, "mine", &err) == -1 && tmpl == NULL);
+    CHECK(strstr(err.text, "mine"));
     CHECK(errors_of_sessions(m) == 0);
     quern_model_free(m);
     quern_model_free(NULL);
     quern_session_free(NULL);
     quern_sampler_free(NULL);
+    quern_template_free(NULL);
     quern_generate_result_free(&(quern_generate_result){0});
     return 0;
 }
