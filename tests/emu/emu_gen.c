@@ -132,7 +132,8 @@ static int add_model(generator *g, const char *path)
     return rc;
 }
 
-/* Every template must be launched by some case; the others have tests of their own: whole models, emu_limits. */
+/* Every template must be launched by some case; the others have tests of their own: whole models, emu_limits.
+ */
 static int check_templates(const generator *g)
 {
     int missing = 0;

@@ -1,5 +1,6 @@
-// fail_malloc.c: preloaded, lets the allocation number FAIL_AT fail and all those after it up to FAIL_TO (default: that
-// one); 0: none. FAIL_REPORT: a file that gets the number of allocations when the process ends. For glibc.
+// fail_malloc.c: preloaded, lets the allocation number FAIL_AT fail and all those after it up to FAIL_TO
+// (default: that one); 0: none. FAIL_REPORT: a file that gets the number of allocations when the process
+// ends. For glibc.
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdint.h>
