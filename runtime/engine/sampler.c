@@ -57,13 +57,13 @@ void qn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]
     memcpy(out, c, sizeof c);
 }
 
-double qn_sampler_uniform(uint64_t seed, uint64_t n_history)
+uint64_t qn_sampler_random(uint64_t seed, uint64_t n_history)
 {
     uint32_t counter[4] = {(uint32_t)n_history, (uint32_t)(n_history >> 32), 0, 0};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t r[4];
     qn_philox(counter, key, r);
-    return (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) * 0x1p-53;
+    return (uint64_t)r[0] << 32 | r[1];
 }
 
 double qn_exp_portable(double x)
@@ -74,9 +74,25 @@ double qn_exp_portable(double x)
     /* x = k ln 2 + r with |r| <= ln 2 / 2; ln 2 in two parts, the first with room for an exact product. */
     double k = floor(x * 0x1.71547652b82fep0 + 0.5);
     double r = (x - k * 0x1.62e42feep-1) - k * 0x1.a39ef35793c76p-33;
-    double sum = 1.0;
-    for (int i = 14; i >= 1; i--) {
-        sum = 1.0 + sum * r / i;
+    static const double factorials[15] = {/* 1 / i! */
+                                          0x1p+0,
+                                          0x1p+0,
+                                          0x1p-1,
+                                          0x1.5555555555555p-3,
+                                          0x1.5555555555555p-5,
+                                          0x1.1111111111111p-7,
+                                          0x1.6c16c16c16c17p-10,
+                                          0x1.a01a01a01a01ap-13,
+                                          0x1.a01a01a01a01ap-16,
+                                          0x1.71de3a556c734p-19,
+                                          0x1.27e4fb7789f5cp-22,
+                                          0x1.ae64567f544e4p-26,
+                                          0x1.1eed8eff8d898p-29,
+                                          0x1.6124613a86d09p-33,
+                                          0x1.93974a8c07c9dp-37};
+    double sum = factorials[14];
+    for (int i = 13; i >= 0; i--) {
+        sum = sum * r + factorials[i];
     }
     uint64_t bits = (uint64_t)((int64_t)k + 1023) << 52;
     double scale;
@@ -220,18 +236,18 @@ static int32_t nth_best(candidates *c, int i)
     return c->ids[c->n - 1 - i];
 }
 
-static double weight(const candidates *c, int32_t id, double max, double inv_temp)
+/* Weights are whole numbers of 2^-44, so that sums do not depend on the order of addition. */
+static uint64_t weight(const candidates *c, int32_t id, double max, double inv_temp)
 {
-    return qn_exp_portable(((double)c->logits[id] - max) * inv_temp);
+    return (uint64_t)(qn_exp_portable(((double)c->logits[id] - max) * inv_temp) * QN_SAMPLER_ONE);
 }
 
-/* Sum over the best `limit` candidates; over all of them in an order that needs no sorting. */
-static double total_weight(candidates *c, int limit, double max, double inv_temp)
+/* Sum over the best `limit` candidates; below 2^64, as there are fewer than 2^20. */
+static uint64_t total_weight(candidates *c, int limit, double max, double inv_temp)
 {
-    double total = 0;
+    uint64_t total = 0;
     for (int i = 0; i < limit; i++) {
-        int32_t id = limit < c->n ? nth_best(c, i) : c->ids[i];
-        total += weight(c, id, max, inv_temp);
+        total += weight(c, limit < c->n ? nth_best(c, i) : c->ids[i], max, inv_temp);
     }
     return total;
 }
@@ -241,17 +257,19 @@ static int filter(const quern_sampler_params *p, candidates *c, double max)
 {
     int limit = p->top_k > 0 && p->top_k < c->n ? p->top_k : c->n;
     if (p->top_p < 1) {
-        double goal = p->top_p * total_weight(c, limit, max, 1.0), sum = 0;
+        double goal = (double)p->top_p * (double)total_weight(c, limit, max, 1.0);
+        uint64_t sum = 0;
         for (int i = 0; i < limit; i++) {
             sum += weight(c, nth_best(c, i), max, 1.0);
-            if (sum >= goal) {
+            if ((double)sum >= goal) {
                 limit = i + 1;
             }
         }
     }
     if (p->min_p > 0) {
+        double least = (double)p->min_p * QN_SAMPLER_ONE;
         for (int i = 1; i < limit; i++) {
-            if (weight(c, nth_best(c, i), max, 1.0) < p->min_p) {
+            if ((double)weight(c, nth_best(c, i), max, 1.0) < least) {
                 limit = i;
             }
         }
@@ -259,31 +277,34 @@ static int filter(const quern_sampler_params *p, candidates *c, double max)
     return limit;
 }
 
-static int32_t draw(candidates *c, int limit, double max, double inv_temp, double u)
+/* The upper half of a product. */
+static uint64_t multiply_high(uint64_t a, uint64_t b)
 {
-    double goal = u * total_weight(c, limit, max, inv_temp), sum = 0;
-    int32_t last = nth_best(c, 0);
-    for (int i = 0; i < limit; i++) {
-        int32_t id = nth_best(c, i);
-        double w = weight(c, id, max, inv_temp);
-        if (w == 0) {
-            break; /* nothing below can be drawn; rounding alone leads here */
-        }
-        last = id;
-        sum += w;
+    uint64_t a0 = a & 0xffffffff, a1 = a >> 32, b0 = b & 0xffffffff, b1 = b >> 32;
+    uint64_t mid = a1 * b0 + (a0 * b0 >> 32), low = a0 * b1 + (mid & 0xffffffff);
+    return a1 * b1 + (mid >> 32) + (low >> 32);
+}
+
+/* The first candidate at which the sum of weights passes the random part of their total. */
+static int32_t draw(candidates *c, int limit, double max, double inv_temp, uint64_t random)
+{
+    uint64_t goal = multiply_high(random, total_weight(c, limit, max, inv_temp)), sum = 0;
+    for (int i = 0; i < limit - 1; i++) {
+        sum += weight(c, nth_best(c, i), max, inv_temp);
         if (sum > goal) {
-            break;
+            return nth_best(c, i);
         }
     }
-    return last;
+    return nth_best(c, limit - 1);
 }
 
 int quern_sample(quern_sampler *s, const float *logits, int n_vocab, const int32_t *history, size_t n_history,
                  int32_t *token, quern_error *error)
 {
     qn_err *err = qn_engine_err(error);
-    if (n_vocab < 1) {
-        return qn_fail(err, "no logits to sample from (n_vocab %d)", n_vocab);
+    if (n_vocab < 1 || n_vocab >= QN_SAMPLER_MAX_VOCAB) {
+        return qn_fail(err, "%s to sample from (n_vocab %d)", n_vocab < 1 ? "no logits" : "too many logits",
+                       n_vocab);
     }
     if (reserve(s, n_vocab, err) != 0) {
         return -1;
@@ -315,9 +336,8 @@ int quern_sample(quern_sampler *s, const float *logits, int n_vocab, const int32
     for (int i = c.n / 2 - 1; i >= 0; i--) {
         sift_down(&c, i);
     }
-    /* total_weight over all candidates sums in the heap's order, which depends on the logits alone. */
     double max = s->logits[best];
     int limit = filter(&s->p, &c, max);
-    *token = draw(&c, limit, max, 1.0 / (double)s->p.temperature, qn_sampler_uniform(s->p.seed, n_history));
+    *token = draw(&c, limit, max, 1.0 / (double)s->p.temperature, qn_sampler_random(s->p.seed, n_history));
     return 0;
 }

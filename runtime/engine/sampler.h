@@ -15,8 +15,14 @@ qn_choice qn_sampler_choice(const quern_sampler *s);
  * numbers: as easy as 1, 2, 3", SC 2011). */
 void qn_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-/* The number in [0, 1), a multiple of 2^-53, that decides the token after n_history tokens. */
-double qn_sampler_uniform(uint64_t seed, uint64_t n_history);
+/* A candidate's weight is its probability over the best one's, in whole numbers of 1 / QN_SAMPLER_ONE
+ * (rounded down). With fewer than QN_SAMPLER_MAX_VOCAB tokens their sum fits 64 bits. */
+#define QN_SAMPLER_ONE 0x1p44
+enum { QN_SAMPLER_MAX_VOCAB = 1 << 20 };
+
+/* The 64 bits that decide the token after n_history tokens: the draw takes the first candidate, likeliest
+ * first, at which the sum of weights exceeds (bits * total) >> 64. */
+uint64_t qn_sampler_random(uint64_t seed, uint64_t n_history);
 
 /* e^x for x <= 0 to about an ulp from additions and multiplications only, so that every platform gets the
  * same bits; 0 below -708. */

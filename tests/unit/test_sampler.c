@@ -11,6 +11,12 @@
 #include "engine/quern.h"
 #include "engine/sampler.h"
 
+/* The number in [0, 1) that decides the token after n_history tokens. */
+static double uniform(uint64_t seed, uint64_t n_history)
+{
+    return (double)(qn_sampler_random(seed, n_history) >> 11) * 0x1p-53;
+}
+
 static quern_sampler_params plain(void)
 {
     return (quern_sampler_params){.temperature = 1,
@@ -100,14 +106,14 @@ static void test_uniform(void **state)
     (void)state;
     double sum = 0;
     for (uint64_t i = 0; i < 20000; i++) {
-        double u = qn_sampler_uniform(42, i);
+        double u = uniform(42, i);
         assert_true(u >= 0 && u < 1);
         sum += u;
     }
     assert_true(fabs(sum / 20000 - 0.5) < 0.01);
-    assert_true(qn_sampler_uniform(1, 5) != qn_sampler_uniform(2, 5));
-    assert_true(qn_sampler_uniform(1, 5) != qn_sampler_uniform(1, 6));
-    assert_true(qn_sampler_uniform(1, 5) != qn_sampler_uniform(1ull << 32 | 1, 5));
+    assert_true(uniform(1, 5) != uniform(2, 5));
+    assert_true(uniform(1, 5) != uniform(1, 6));
+    assert_true(uniform(1, 5) != uniform(1ull << 32 | 1, 5));
 }
 
 static void test_exp(void **state)
@@ -205,14 +211,14 @@ static void test_draw_is_inverse_cdf(void **state)
     quern_sampler_params p = plain();
     int32_t history[1000] = {0};
     for (size_t n = 0; n < 1000; n++) {
-        double u = qn_sampler_uniform(p.seed, n);
+        double u = uniform(p.seed, n);
         int32_t want = u < 0.5 ? 0 : u < 0.75 ? 1 : u < 0.875 ? 2 : 3;
         assert_int_equal(sample(&p, logits, 4, history, n), want);
     }
     /* Likeliest first, whatever the ids. */
     const float reversed[4] = {logits[3], logits[2], logits[1], logits[0]};
     for (size_t n = 0; n < 1000; n++) {
-        double u = qn_sampler_uniform(p.seed, n);
+        double u = uniform(p.seed, n);
         int32_t want = u < 0.5 ? 3 : u < 0.75 ? 2 : u < 0.875 ? 0 : 1; /* equals: lowest id first */
         assert_int_equal(sample(&p, reversed, 4, history, n), want);
     }
@@ -414,7 +420,7 @@ static void test_large_vocabulary(void **state)
     p.temperature = 50;
     int32_t history[200] = {0};
     for (size_t n = 0; n < 200; n++) {
-        double u = qn_sampler_uniform(p.seed, n), total = 0, sum = 0;
+        double u = uniform(p.seed, n), total = 0, sum = 0;
         for (int i = 0; i < 300; i++) {
             total += exp((logits[order[i]] - logits[order[0]]) / 50.0);
         }
