@@ -7,3 +7,4 @@
 #undef QN_HALF_ROW_CUH
 #undef QN_QUANTISE_CUH
 #undef QN_REDUCE_CUH
+#undef QN_SAMPLE_CUH

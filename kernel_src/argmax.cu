@@ -1,28 +1,24 @@
-// argmax.cu: greedy choice of one row of logits, lowest id on ties; NaN anywhere gives -1. Then the device
-// state advances: the chosen token becomes the next input, the position grows by one, and the token is put
-// into the ring that the host reads. grid: (spec::blocks); block: spec::threads; shared: 2 * threads / 32
-// words. spec::n_vocab, spec::ring. best: [blocks] {value, id}; arrived: zero before the first launch, zero
-// again after each.
-#include "reduce.cuh"
+// argmax.cu: the greedy choice of each row of logits, after penalties, lowest id on ties. Then the device
+// state advances (sample.cuh). grid: (spec::blocks, rows); block: spec::threads; shared: 2 * threads / 32 + 1
+// words of 8 bytes. spec::n_vocab, spec::n_ctx, spec::ring. best: [rows][blocks][2] key and BAD_*; arrived:
+// [rows], zero before the first launch and after each. marks: [rows][n_vocab]; history: [rows][n_ctx].
+#include "sample.cuh"
 
 struct candidate {
-    float value;
-    i32 id;
+    u64 key;
+    u64 bad;
 };
 
 QN_DEV candidate better(candidate a, candidate b)
 {
-    if (a.id < 0 || b.id < 0) { // -1: NaN was seen
-        return candidate{0.0f, -1};
-    }
-    return b.value > a.value || (b.value == a.value && b.id < a.id) ? b : a;
+    return candidate{b.key > a.key ? b.key : a.key, a.bad | b.bad};
 }
 
 QN_DEV candidate block_best(candidate c, candidate *scratch)
 {
     for (int d = WARP / 2; d > 0; d /= 2) {
-        c = better(
-            c, candidate{__shfl_xor_sync(0xffffffffu, c.value, d), __shfl_xor_sync(0xffffffffu, c.id, d)});
+        c = better(c,
+                   candidate{__shfl_xor_sync(0xffffffffu, c.key, d), __shfl_xor_sync(0xffffffffu, c.bad, d)});
     }
     __syncthreads();
     if (threadIdx.x % WARP == 0) {
@@ -36,40 +32,48 @@ QN_DEV candidate block_best(candidate c, candidate *scratch)
 }
 
 QN_ENTRY(spec::threads)
-QN_KERNEL(qn_state *st, const float *logits, candidate *best, u32 *arrived, i32 *ring)
+QN_KERNEL(qn_state *st, const float *logits, const qn_sampling *params, u32 *marks, i32 *history,
+          candidate *best, u32 *arrived, i32 *tokens, i32 *ring)
 {
     ptx_grid_launch();
     ptx_grid_wait();
+    const int row = blockIdx.y;
+    if (row >= st->n_rows) {
+        return;
+    }
     candidate *scratch = qn_shared<candidate>(0);
     u32 *last = (u32 *)(scratch + spec::threads / WARP);
-    candidate c = {-QN_INF, 0x7fffffff};
+    const qn_sampling p = params[row];
+    logits += (i64)row * spec::n_vocab;
+    marks += (i64)row * spec::n_vocab;
+    best += row * spec::blocks;
+    candidate c = {0, 0};
     for (int i = blockIdx.x * spec::threads + threadIdx.x; i < spec::n_vocab;
          i += spec::threads * spec::blocks) {
-        const float v = logits[i];
-        c = better(c, candidate{v, v == v ? i : -1});
+        u32 bad = 0;
+        const u64 key = taken_key(logits, marks, p, i, &bad);
+        c = better(c, candidate{key, bad});
     }
     c = block_best(c, scratch);
     if (threadIdx.x == 0) {
         best[blockIdx.x] = c;
         __threadfence();
-        *last = atomicAdd(arrived, 1u) == spec::blocks - 1;
+        *last = atomicAdd(arrived + row, 1u) == spec::blocks - 1;
     }
     __syncthreads();
     if (!*last) {
         return;
     }
     __threadfence();
-    c = candidate{-QN_INF, 0x7fffffff};
+    c = candidate{0, 0};
     for (int i = threadIdx.x; i < spec::blocks; i += spec::threads) {
         const volatile candidate *b = best + i;
-        c = better(c, candidate{b->value, b->id});
+        c = better(c, candidate{b->key, b->bad});
     }
     c = block_best(c, scratch);
     if (threadIdx.x == 0) {
-        ring[st->step % spec::ring] = c.id;
-        st->token = c.id < 0 ? 0 : c.id;
-        st->step += 1;
-        st->pos += 1;
-        *arrived = 0;
+        advance(st, row, c.bad || !c.key ? bad_choice((u32)c.bad) : key_id(c.key), p, marks,
+                history + (i64)row * spec::n_ctx, tokens, ring);
+        arrived[row] = 0;
     }
 }

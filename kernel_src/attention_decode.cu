@@ -169,7 +169,7 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cach
     float *q_s = qn_shared<float>(0);
     float *p_s = q_s + spec::heads * spec::k_dim + warp * spec::heads * WARP;
     float *merge = q_s + spec::heads * spec::k_dim + spec::warps * spec::heads * WARP;
-    const int pos = st->pos + row;
+    const int pos = row_pos(st, row);
     const int low = spec::window > 0 ? max(0, pos - spec::window + 1) : 0;
     const int n_tile = (pos + 1 - low + WARP - 1) / WARP, share = (n_tile + gridDim.x - 1) / gridDim.x;
     if ((int)blockIdx.x * share >= n_tile) {
@@ -180,7 +180,9 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cach
         q_s[i] = i < n_h * spec::k_dim ? q[row * q_stride + h0 * spec::k_dim + i] * spec::scale : 0.0f;
     }
     __syncthreads();
-    const half_t *k_head = k_cache + g * spec::k_dim, *v_head = v_cache + g * spec::v_dim;
+    const i64 seq_row = (i64)row_seq(st, row) * spec::kv_rows;
+    const half_t *k_head = k_cache + (seq_row * spec::n_head_kv + g) * spec::k_dim;
+    const half_t *v_head = v_cache + (seq_row * spec::n_head_kv + g) * spec::v_dim;
     running r;
     for (int h = 0; h < spec::heads; h++) {
         r.m[h] = -QN_INF;

@@ -183,6 +183,8 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cach
     if (!find_place(p, st)) {
         return;
     }
+    k_cache += (i64)st->seq * (spec::kv_rows * spec::n_head_kv * spec::k_dim);
+    v_cache += (i64)st->seq * (spec::kv_rows * spec::n_head_kv * spec::v_dim);
     half_t *shared = qn_shared<half_t>(0);
     running w;
     load_queries(w, shared, q, q_stride, p, st->n_rows);

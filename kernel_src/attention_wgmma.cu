@@ -135,6 +135,8 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cach
     if (!find_place(p, st)) {
         return;
     }
+    k_cache += (i64)st->seq * (spec::kv_rows * spec::n_head_kv * spec::k_dim);
+    v_cache += (i64)st->seq * (spec::kv_rows * spec::n_head_kv * spec::v_dim);
     const int n_rows = st->n_rows;
     u8 *base = qn_shared<u8>(0);
     half_t *k_s = (half_t *)(base + (1024 - ptx_shared_address(base) % 1024) % 1024), *v_s = k_s + 2 * k_tile;

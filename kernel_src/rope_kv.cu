@@ -81,8 +81,8 @@ QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float 
     }
     float *x = qn_shared<float>(0);
     float *scratch = x + q_heads * spec::k_dim;
-    const int pos = st->pos + row, unit = blockIdx.y;
-    const i64 slot = pos % spec::kv_rows;
+    const int pos = row_pos(st, row), unit = blockIdx.y;
+    const i64 slot = (i64)row_seq(st, row) * spec::kv_rows + pos % spec::kv_rows;
     const float up = spec::scaled ? row_scale[row] : 1.0f;
     if (unit >= q_units + k_units) { // v
         const int h = unit - q_units - k_units;

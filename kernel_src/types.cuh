@@ -24,10 +24,26 @@ typedef u16 bf16_t; // bfloat16 bits
 
 // What advances on the device. pos: position of row 0 of the current run; n_rows: its tokens; n_out,
 // first_out: rows whose logits are asked for. token: the decode step's input id.
+// seq: the sequence they belong to; where `many`, row r is one token of a sequence of its own, at rows[r].
+struct qn_row {
+    i32 pos, seq, step, reserved;
+};
 struct qn_state {
     i32 pos, n_rows, n_out, first_out;
-    i32 token, step, reserved0, reserved1;
+    i32 token, step, seq, many;
+    qn_row rows[8];
 };
+
+// Position of a row, and its sequence: row p % kv_rows of part `seq` of a KV cache is position p.
+QN_DEV i32 row_pos(const qn_state *st, int row)
+{
+    return st->many ? st->rows[row].pos : st->pos + row;
+}
+
+QN_DEV i32 row_seq(const qn_state *st, int row)
+{
+    return st->many ? st->rows[row].seq : st->seq;
+}
 
 // Enumerators, in the order of runtime/model/model.h (a test compares them).
 enum { NORM_NONE, NORM_RMS, NORM_LAYER };

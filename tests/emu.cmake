@@ -134,7 +134,7 @@ foreach(i RANGE ${last})
   if(name IN_LIST emu_models)
     string(JSON n_vocab GET "${manifest}" ${i} n_vocab)
     string(JSON tolerance GET "${manifest}" ${i} tol xlogits_f16_kv)
-    set(modes decode few prefill mixed)
+    set(modes decode few prefill mixed many)
     if(name MATCHES "^(llama|qwen3|gemma4-e2b)$")
       list(APPEND modes persistent) # the decode list once more, as one launch
     endif()
@@ -158,6 +158,13 @@ foreach(i RANGE ${last})
     endforeach()
   endif()
 endforeach()
+
+# The device's samplers against the host's.
+emu_executable(emu_sample emu_kernels ${emu_dir}/emu_sample.c ${emu_dir}/emu_exec.c)
+target_link_libraries(emu_sample PRIVATE room_engine)
+add_test(NAME emu-sample COMMAND emu_sample)
+add_test(NAME emu-sample-large COMMAND emu_sample large)
+set_tests_properties(emu-sample emu-sample-large PROPERTIES LABELS emu TIMEOUT 600)
 
 # --check's machinery over the lowered lists: each step's kernels on its real inputs against the reference function.
 emu_executable(emu_check emu_kernels ${emu_dir}/emu_check.c ${emu_dir}/emu_exec.c)

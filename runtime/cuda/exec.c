@@ -1,5 +1,4 @@
-/* exec.c: the CUDA executor: walks the lowered lists, captures decode as a graph, decodes greedily on the
- * device. */
+/* exec.c: the CUDA executor: walks the lowered lists. */
 #include "cuda/exec.h"
 
 #include <math.h>
@@ -7,14 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AHEAD = 8 }; /* graph launches in flight in the greedy loop */
-
 static int cu_fail(const qn_cuda_exec *x, qn_cu_result r, const char *what, qn_err *err)
 {
     return qn_cuda_fail(&x->cuda, r, what, err);
 }
 
-static int sync_stream(qn_cuda_exec *x, qn_err *err)
+int qn_cuda_sync(qn_cuda_exec *x, qn_err *err)
 {
     x->base.stats.syncs++;
     qn_cu_result r = x->cuda.api.StreamSynchronize(x->stream);
@@ -112,68 +109,15 @@ int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *lis
     return 0;
 }
 
-/* How a whole decode step runs. */
-static const qn_cuda_list *decode_list(const qn_cuda_exec *x)
-{
-    return x->low.persistent.n ? &x->low.persistent : &x->low.decode;
-}
-
-void qn_cuda_capture(qn_cuda_exec *x)
-{
-    const qn_cuda_api *cu = &x->cuda.api;
-    double start = qn_cuda_seconds();
-    qn_cu_graph graph = NULL;
-    qn_err err = {""};
-    qn_cu_result r = cu->StreamBeginCapture(x->stream, QN_CU_CAPTURE_THREAD_LOCAL);
-    int rc = r ? -1 : qn_cuda_launch(x, &x->base.plans->decode, decode_list(x), 1, 1, 0, -1, &err);
-    if (!r) {
-        r = cu->StreamEndCapture(x->stream, &graph);
-    }
-    if (!r && rc == 0) {
-        r = cu->GraphInstantiateWithFlags(&x->graph, graph, 0);
-        r = r ? r : cu->GraphUpload(x->graph, x->stream);
-    }
-    if (graph) {
-        cu->GraphDestroy(graph);
-    }
-    x->base.stats.capture += qn_cuda_seconds() - start;
-    if (r || rc) {
-        if (!err.text[0]) {
-            cu_fail(x, r, "capturing decode", &err);
-        }
-        snprintf(x->base.stats.graph_off, sizeof x->base.stats.graph_off, "%.150s", err.text);
-        x->graph = NULL;
-        return;
-    }
-    x->base.stats.captures++;
-}
-
-static int decode_once(qn_cuda_exec *x, qn_err *err)
-{
-    if (!x->graph && !x->base.stats.graph_off[0]) {
-        if (x->base.opts.no_graph) {
-            snprintf(x->base.stats.graph_off, sizeof x->base.stats.graph_off, "--no-graph");
-        } else {
-            qn_cuda_capture(x);
-            if (x->base.stats.graph_off[0] && x->base.opts.log) {
-                char line[200];
-                snprintf(line, sizeof line, "graph: off (%s)", x->base.stats.graph_off);
-                x->base.opts.log(x->base.opts.log_user, 0, line);
-            }
-        }
-    }
-    if (x->graph) {
-        qn_cu_result r = x->cuda.api.GraphLaunch(x->graph, x->stream);
-        return r ? cu_fail(x, r, "launching the decode graph", err) : 0;
-    }
-    return qn_cuda_launch(x, &x->base.plans->decode, decode_list(x), 1, 1, 0, -1, err);
-}
-
 static int put_state(qn_cuda_exec *x, const qn_run *r, int n_out, qn_err *err)
 {
     const qn_cuda_api *cu = &x->cuda.api;
-    *x->host_state = (qn_cuda_state){
-        .pos = r->pos, .n_rows = r->n, .n_out = n_out, .first_out = r->n - n_out, .token = r->tokens[0]};
+    *x->host_state = (qn_cuda_state){.pos = r->pos,
+                                     .n_rows = r->n,
+                                     .n_out = n_out,
+                                     .first_out = r->n - n_out,
+                                     .token = r->tokens[0],
+                                     .seq = x->base.seq};
     memcpy(x->host_tokens, r->tokens, sizeof(int32_t) * (size_t)r->n);
     qn_cu_result s = cu->MemcpyHtoDAsync(x->mem.state, x->host_state, sizeof *x->host_state, x->stream);
     if (!s && r->phase == QN_PHASE_PREFILL) {
@@ -190,7 +134,7 @@ static int take_logits(qn_cuda_exec *x, const qn_plan *plan, int n_out, float *o
     if (r) {
         return cu_fail(x, r, "fetching logits", err);
     }
-    if (sync_stream(x, err)) {
+    if (qn_cuda_sync(x, err)) {
         return -1;
     }
     for (size_t i = 0; i < n * (size_t)n_out; i++) {
@@ -219,80 +163,21 @@ static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
         return -1;
     }
     x->cuda.api.CtxSetCurrent(x->ctx);
-    int rc = put_state(x, r, n_out, err);
-    if (rc == 0 && decode && r->stop_after < 0 && r->first_step == 0) {
-        rc = decode_once(x, err);
+    int rc = r->seqs ? qn_cuda_put_rows(x, r->seqs, r->tokens, r->n, err) : put_state(x, r, n_out, err);
+    bool whole = r->stop_after < 0 && r->first_step == 0;
+    if (rc == 0 && whole && (decode || (r->seqs && r->n > 1))) {
+        rc = qn_cuda_token(x, QN_CHOOSE_BEST, r->n, err);
     } else if (rc == 0) {
         rc = qn_cuda_launch(x, plan, list_of(x, r), r->n, n_out, r->first_step, r->stop_after, err);
     }
     if (rc == 0 && n_out > 0 && r->stop_after < 0) {
         rc = take_logits(x, plan, n_out, r->logits, err);
     } else if (rc == 0) {
-        rc = sync_stream(x, err);
+        rc = qn_cuda_sync(x, err);
     }
     if (rc == 0) {
         qn_exec_advance(e, r);
     }
-    return rc;
-}
-
-static int cuda_loop(qn_exec *e, qn_loop_row *row, int n_row, qn_err *err)
-{
-    qn_cuda_exec *x = (qn_cuda_exec *)e;
-    qn_run r = {.tokens = &row->token, .n = 1, .pos = e->length, .phase = QN_PHASE_DECODE};
-    int *n_done = &row->n_done, n = row->n;
-    *n_done = 0;
-    if (n_row != 1 || row->how.temperature != 0 || row->n_banned > 0 ||
-        (row->how.repeat_penalty != 1 && row->how.repeat_last_n != 0)) {
-        return 1;
-    }
-    if (n < 1 || n > e->opts.n_ctx - e->length) {
-        return qn_fail(err, "%d tokens asked for, %d positions left", n, e->opts.n_ctx - e->length);
-    }
-    if (qn_run_check(e, &r, 1, err)) {
-        return -1;
-    }
-    x->cuda.api.CtxSetCurrent(x->ctx);
-    for (int i = 0; i < QN_CUDA_RING; i++) {
-        x->ring[i] = -2; /* not written yet */
-    }
-    int rc = put_state(x, &r, 1, err), sent = 0, base = e->length;
-    int ahead = AHEAD < e->opts.n_ubatch ? AHEAD : e->opts.n_ubatch; /* a ring has n_ubatch rows to spare */
-    bool stopped = false;
-    while (rc == 0 && *n_done < n && !stopped) {
-        while (rc == 0 && sent < n && sent < *n_done + ahead) {
-            rc = decode_once(x, err);
-            sent++;
-        }
-        volatile int32_t *slot = &x->ring[*n_done % QN_CUDA_RING];
-        for (int spin = 0; rc == 0 && *slot == -2; spin++) {
-            if (spin % 4096 == 4095) { /* a failed kernel never writes */
-                qn_cu_result s = x->cuda.api.StreamQuery(x->stream);
-                if (s && s != QN_CU_NOT_READY) {
-                    rc = cu_fail(x, s, "decoding", err);
-                } else if (!s && *slot == -2) {
-                    rc = qn_fail(err, "decoding ended without a choice");
-                }
-            }
-        }
-        if (rc == 0) {
-            int32_t id = *slot;
-            *slot = -2;
-            if (id < 0) {
-                rc = qn_fail(err, "logits hold NaN at position %d", base + *n_done);
-            } else {
-                (*n_done)++;
-                stopped = row->take && row->take(row->user, id);
-            }
-        }
-    }
-    qn_err late;
-    if (sync_stream(x, rc ? &late : err) && rc == 0) {
-        rc = -1;
-    }
-    /* The cache holds the input token and every choice that was fed back; what ran ahead is forgotten. */
-    e->length = base + *n_done;
-    e->high = e->high > base + sent ? e->high : base + sent;
     return rc;
 }
 
@@ -314,7 +199,7 @@ static int cuda_profile(qn_exec *e, const qn_run *r, float *ms, qn_err *err)
         cu->EventRecord(events[i], x->stream);
         rc = i < list->n ? run_action(x, plan, &list->actions[i], r->n, 1, true, err) : 0;
     }
-    rc = rc ? rc : sync_stream(x, err);
+    rc = rc ? rc : qn_cuda_sync(x, err);
     memset(ms, 0, sizeof *ms * (size_t)plan->n_step);
     for (int i = 0; rc == 0 && i < list->n; i++) {
         float t = 0;
@@ -354,8 +239,11 @@ static void cuda_free(qn_exec *e)
         if (x->stream) {
             cu->StreamSynchronize(x->stream);
         }
-        if (x->graph) {
-            cu->GraphExecDestroy(x->graph);
+        for (int i = 0; i < QN_CHOOSE_COUNT * (QN_MAX_SEQ + 1); i++) {
+            qn_cu_graph_exec g = x->graphs[i / (QN_MAX_SEQ + 1)][i % (QN_MAX_SEQ + 1)];
+            if (g) {
+                cu->GraphExecDestroy(g);
+            }
         }
         for (int i = 0; i < 2; i++) {
             if (x->w16_made[i]) {
@@ -410,7 +298,7 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
     x->base = (qn_exec){.name = "cuda",
                         .plans = plans,
                         .opts = *opts,
-                        .loop = cuda_loop,
+                        .loop = qn_cuda_loop,
                         .run = cuda_run,
                         .truncate = cuda_truncate,
                         .read = qn_cuda_read,

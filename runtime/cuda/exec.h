@@ -94,8 +94,9 @@ typedef struct qn_cuda_exec {
     qn_cuda_state *host_state; /* pinned */
     int32_t *host_tokens;      /* pinned [n_ubatch] */
     float *host_logits;        /* pinned [n_outputs][n_vocab] */
-    volatile int32_t *ring;    /* pinned and mapped: ids that the greedy choice made */
-    qn_cu_graph_exec graph;
+    volatile int32_t
+        *ring; /* pinned and mapped: choices of step s, row r at s % (RING / MAX_SEQ) * MAX_SEQ + r */
+    qn_cu_graph_exec graphs[QN_CHOOSE_COUNT][QN_MAX_SEQ + 1]; /* by number of sequences; NULL: not captured */
     bool dependent; /* programmatic dependent launch: a kernel's blocks start while the one before ends */
 } qn_cuda_exec;
 
@@ -104,8 +105,16 @@ double qn_cuda_seconds(void);
 
 /* exec_setup.c; fills base.stats */
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err);
-/* Captures the decode list; a failure leaves base.stats.graph_off filled and is no error. */
-void qn_cuda_capture(qn_cuda_exec *x);
+/* Waits for all that was launched. */
+int qn_cuda_sync(qn_cuda_exec *x, qn_err *err);
+
+/* loop.c: qn_exec's loop. One token in each of n sequences, as put_rows has said, and its choice: by a graph
+ * that is captured at first use, or by launches where base.stats.graph_off says why not. */
+int qn_cuda_loop(qn_exec *e, qn_loop_row *rows, int n_row, qn_err *err);
+int qn_cuda_token(qn_cuda_exec *x, qn_cuda_choice how, int n, qn_err *err);
+/* Row i is token tokens[i] of sequence seqs[i]; one row is one for the decode list. */
+int qn_cuda_put_rows(qn_cuda_exec *x, const int *seqs, const int32_t *tokens, int n, qn_err *err);
+
 int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err);
 /* One action of a list: a kernel or a product. In turn: nothing runs beside it. */
 int qn_cuda_action_run(qn_cuda_exec *x, const qn_cuda_action *a, int rows, bool in_turn, qn_err *err);

@@ -70,9 +70,10 @@ int qn_cuda_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool
     uint16_t *half = malloc(sizeof *half * (nk > nv ? nk : nv) * (size_t)n + 1);
     int rc = half ? 0 : qn_fail(err, "out of memory");
     for (int done = 0; rc == 0 && done < n;) {
-        int row = (pos + done) % rows, m = n - done < rows - row ? n - done : rows - row;
-        rc = copy_rows(x, x->mem.k[kv], row, m, nk, k + (size_t)done * nk, store, half, err) ||
-                     copy_rows(x, x->mem.v[kv], row, m, nv, v + (size_t)done * nv, store, half, err)
+        int row = (pos + done) % rows, m = n - done < rows - row ? n - done : rows - row,
+            at = e->seq * rows + row;
+        rc = copy_rows(x, x->mem.k[kv], at, m, nk, k + (size_t)done * nk, store, half, err) ||
+                     copy_rows(x, x->mem.v[kv], at, m, nv, v + (size_t)done * nv, store, half, err)
                  ? -1
                  : 0;
         done += m;

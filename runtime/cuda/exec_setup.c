@@ -117,7 +117,8 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     for (int pass = 0; pass < 2; pass++) { /* all caches in one allocation: sizes, then addresses */
         uint64_t at = pass ? base : 0;
         for (int i = 0; i < p->n_kv; i++) {
-            uint64_t row = 2 * (uint64_t)p->kv[i].n_head_kv * (uint64_t)qn_kv_rows(&p->kv[i], o);
+            uint64_t row =
+                2 * (uint64_t)qn_n_seq(o) * (uint64_t)p->kv[i].n_head_kv * (uint64_t)qn_kv_rows(&p->kv[i], o);
             m->k[i] = at;
             at += (row * (uint64_t)p->kv[i].k_dim + ALIGN - 1) / ALIGN * ALIGN;
             m->v[i] = at;
@@ -145,11 +146,15 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
         alloc(x, z.q8, "8-bit activations", &m->q8[0], err) ||
         alloc(x, z.q8, "8-bit activations", &m->q8[1], err) ||
         alloc(x, z.product, "products", &m->product, err) ||
-        alloc(x, 8 * QN_CUDA_ARGMAX_BLOCKS, "choice", &m->best, err) ||
-        alloc(x, 4, "choice", &m->arrived, err)) {
+        alloc(x, z.sampling, "sampling", &m->sampling, err) || alloc(x, z.marks, "marks", &m->marks, err) ||
+        alloc(x, z.history, "history", &m->history, err) || alloc(x, z.found, "candidates", &m->found, err) ||
+        alloc(x, z.arrived, "choice", &m->arrived, err) ||
+        alloc(x, z.sample_work, "sampler", &m->sample_work, err)) {
         return -1;
     }
-    qn_cu_result r = x->cuda.api.MemsetD8Async(m->arrived, 0, 4, x->stream);
+    qn_cu_result r = x->cuda.api.MemsetD8Async(m->arrived, 0, z.arrived, x->stream);
+    r = r ? r : x->cuda.api.MemsetD8Async(m->sampling, 0, z.sampling, x->stream);
+    r = r ? r : x->cuda.api.MemsetD8Async(m->sample_work, 0, z.sample_work, x->stream);
     if (z.part_count) {
         r = r ? r : x->cuda.api.MemsetD8Async(m->part_count, 0, z.part_count, x->stream);
     }
@@ -391,8 +396,10 @@ static int build_kernels(qn_cuda_exec *x, qn_err *err)
 /* Blocks that ask for more shared memory than the default limit must say so beforehand. */
 static int raise_shared_limits(qn_cuda_exec *x, qn_err *err)
 {
-    const qn_cuda_list *lists[4] = {&x->low.decode, &x->low.few, &x->low.prefill, &x->low.persistent};
-    for (int k = 0; k < 4; k++) {
+    const qn_cuda_list *lists[] = {&x->low.decode,     &x->low.few,
+                                   &x->low.prefill,    &x->low.choose[QN_CHOOSE_TOP_K],
+                                   &x->low.persistent, &x->low.persistent_steps};
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
         for (int i = 0; i < lists[k]->n; i++) {
             const qn_cuda_action *a = &lists[k]->actions[i];
             if (a->is_gemm || a->shared <= 48 * 1024) {
@@ -426,11 +433,15 @@ static int place_phases(qn_cuda_exec *x, qn_err *err)
     if (!x->dev.cooperative_launch || !x->cuda.api.LaunchKernelEx) {
         return qn_fail(err, "--persistent: this card or driver has no cooperative launches");
     }
-    if (alloc(x, phases, "phases", &a->args[0], err) || alloc(x, counters, "counters", &a->args[2], err)) {
+    qn_cuda_action *steps = &low->persistent_steps.actions[0];
+    if (alloc(x, phases, "phases", &a->args[0], err) || alloc(x, counters, "counters", &a->args[2], err) ||
+        alloc(x, counters, "counters", &steps->args[2], err)) {
         return -1;
     }
+    steps->args[0] = a->args[0];
     qn_cu_result r = x->cuda.api.MemcpyHtoDAsync(a->args[0], low->phases, phases, x->stream);
     r = r ? r : x->cuda.api.MemsetD8Async(a->args[2], 0, counters, x->stream);
+    r = r ? r : x->cuda.api.MemsetD8Async(steps->args[2], 0, counters, x->stream);
     r = r ? r : x->cuda.api.StreamSynchronize(x->stream);
     return r ? qn_cuda_fail(&x->cuda, r, "sending phases", err) : 0;
 }
@@ -509,9 +520,6 @@ static int load_weights(qn_cuda_exec *x, uploader *u, qn_err *err)
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
 {
     uint64_t weight_bytes, workspace;
-    if (x->base.opts.n_seq > 1) {
-        return qn_fail(err, "%d sequences: the kernels know one so far", x->base.opts.n_seq);
-    }
     if (open_device(x, err) || qn_cuda_place(&x->placed, &x->n_placed, x->base.plans, &weight_bytes, err) ||
         alloc_device(x, weight_bytes, err) || alloc_host(x, err) ||
         alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err) ||

@@ -62,6 +62,7 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
     z.q8 = (((size_t)n_q8 + 31) / 32 * 40 + 15) / 16 * 16 * QN_CUDA_FEW; /* rows: kernel_src/quantise.cuh */
     z.a16 = (size_t)n_in * rows * 2;
     z.row_scale = rows * sizeof(float);
+    qn_cuda_choice_sizes(&z, p->model->n_vocab, opts);
     return z;
 }
 
@@ -281,7 +282,7 @@ int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, 
 {
     memset(out, 0, sizeof *out);
     lowerer l = {.out = out, .plans = plans, .opts = opts, .err = err};
-    if (lower_plan(&l, &plans->decode, &out->decode, LOWER_DECODE) || qn_lower_argmax(&l, &plans->decode) ||
+    if (lower_plan(&l, &plans->decode, &out->decode, LOWER_DECODE) || qn_lower_choices(&l, &plans->decode) ||
         (opts->persistent && qn_lower_persistent(&l)) ||
         lower_plan(&l, &plans->prefill, &out->few, LOWER_FEW) ||
         lower_plan(&l, &plans->prefill, &out->prefill, LOWER_PREFILL) ||
@@ -301,8 +302,12 @@ void qn_lowered_free(qn_lowered *l)
     free(l->decode.actions);
     free(l->few.actions);
     free(l->prefill.actions);
+    for (int i = 0; i < QN_CHOOSE_COUNT; i++) {
+        free(l->choose[i].actions);
+    }
     free(l->repack.actions);
     free(l->persistent.actions);
+    free(l->persistent_steps.actions);
     free(l->phases);
     free(l->halves.actions);
     memset(l, 0, sizeof *l);

@@ -16,19 +16,43 @@ enum {
     QN_CUDA_HEAD_FEW = 4, /* rows of logits up to which the head of a prompt runs as in decode */
     QN_CUDA_ARGS = 24,
     QN_CUDA_MAX_SPLIT = 64,
-    QN_CUDA_RING = 1024,
-    QN_CUDA_ARGMAX_BLOCKS = 64,
     QN_CUDA_PHASE_SHARED = 1280, /* kernel_src/persistent_begin.cuh */
-    QN_CUDA_COUNTER_BYTES = 64   /* from one counter of phases to the next */
+    QN_CUDA_COUNTER_BYTES = 64,  /* from one counter of phases to the next */
+    QN_CUDA_RING = 1024,         /* ids: QN_MAX_SEQ a step */
+    QN_CUDA_CHOICE_BLOCKS = 64,  /* at most */
+    QN_CUDA_TOP_K = 100,         /* largest top-k of the fast sampler */
+    QN_CUDA_SAMPLE_PASSES = 16   /* launches of the other one: 1 and 5 each for top-k, top-p and draw */
 };
 
 enum { QN_CUDA_HEAD_CHUNK = 64 << 20 };
 
+/* How the next tokens are chosen: the largest logit; sample_topk.cu; sample_full.cu. */
+typedef enum qn_cuda_choice {
+    QN_CHOOSE_BEST,
+    QN_CHOOSE_TOP_K,
+    QN_CHOOSE_FULL,
+    QN_CHOOSE_COUNT
+} qn_cuda_choice;
+
 /* Of kernel_src/types.cuh: qn_state. */
 typedef struct qn_cuda_state {
     int32_t pos, n_rows, n_out, first_out;
-    int32_t token, step, reserved[2];
+    int32_t token, step, seq, many;
+    struct {
+        int32_t pos, seq, step, reserved;
+    } rows[QN_MAX_SEQ];
 } qn_cuda_state;
+
+/* Of kernel_src/sample.cuh: qn_sampling and its flags; what the ring holds instead of a token. */
+typedef struct qn_cuda_sampling {
+    double inv_temp, top_p, least;
+    uint64_t seed;
+    float penalty;
+    int32_t top_k, last_n, flags;
+} qn_cuda_sampling;
+enum { QN_SAMPLE_GREEDY = 1, QN_SAMPLE_MARKED = 2 };
+#define QN_MARK_BANNED 0x80000000u
+enum { QN_CHOSE_NAN = -1, QN_CHOSE_PENDING = -2, QN_CHOSE_INF = -3, QN_CHOSE_NONE = -4 };
 
 /* Device addresses. */
 typedef struct qn_cuda_mem {
@@ -39,9 +63,12 @@ typedef struct qn_cuda_mem {
     uint64_t part_count;    /* [n_ubatch][blocks]: parts that have arrived; zero between launches */
     uint64_t w16[2], a16;   /* 16-bit weights and activations of a product; the weights' areas take turns */
     uint64_t row_scale, product;
-    uint64_t squares[2]; /* sums of squares of their groups, where a norm was begun with them */
-    uint64_t q8[2];      /* 8-bit activations, written in turns */
-    uint64_t best, arrived, ring;
+    uint64_t squares[2];     /* sums of squares of their groups, where a norm was begun with them */
+    uint64_t q8[2];          /* 8-bit activations, written in turns */
+    uint64_t sampling;       /* [n_seq] qn_cuda_sampling */
+    uint64_t marks, history; /* [n_seq][n_vocab] u32, [n_seq][n_ctx] i32: kernel_src/sample.cuh */
+    uint64_t found, arrived; /* of the choices: candidates by block, blocks that have ended */
+    uint64_t sample_work, ring;
     uint64_t (*weight)(const void *user, const qn_tensor *t); /* 0 for NULL */
     uint64_t (*table)(const void *user, const float *table);
     uint64_t (*half)(const void *user, const qn_tensor *t); /* its 16-bit rows, 0: not kept; NULL: none are */
@@ -52,6 +79,7 @@ typedef struct qn_cuda_mem {
 typedef struct qn_cuda_sizes {
     int n_w16; /* areas of w16 bytes */
     size_t parts, w16, a16, row_scale, product, q8, squares, part_count;
+    size_t sampling, marks, history, found, arrived, sample_work;
 } qn_cuda_sizes;
 qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts);
 
@@ -97,7 +125,7 @@ typedef struct qn_cuda_gemm {
 } qn_cuda_gemm;
 
 typedef struct qn_cuda_action {
-    const qn_step *step; /* NULL: the greedy choice at the end of decode */
+    const qn_step *step; /* NULL: the choice of the next token */
     const char *path;    /* how a product is computed, for people: "gemv", "cuBLASLt f16"; "" elsewhere */
     bool is_gemm;
     qn_cuda_gemm gemm;
@@ -131,17 +159,19 @@ typedef struct qn_cuda_list {
 typedef struct qn_cuda_program {
     qn_source source;
     char name[40];        /* of the template, without ".cu" */
-    const qn_step *first; /* a step that uses it; NULL: the greedy choice */
+    const qn_step *first; /* a step that uses it; NULL: the choice of the next token */
     int n_use;
 } qn_cuda_program;
 
 typedef struct qn_lowered {
     qn_cuda_list decode, few, prefill;
-    qn_cuda_list repack; /* one action a quantised weight */
-    qn_cuda_list halves; /* one action a weight kept as 16-bit rows */
+    qn_cuda_list choose[QN_CHOOSE_COUNT]; /* behind either of the first two; decode has the first in it */
+    qn_cuda_list repack;                  /* one action a quantised weight */
+    qn_cuda_list halves;                  /* one action a weight kept as 16-bit rows */
     /* Decode as one launch (where asked for): an action with arguments phases [n_phase], n_phase and counters
      * [1 + n_phase] of QN_CUDA_COUNTER_BYTES each, zero at first; the caller sets both addresses. */
     qn_cuda_list persistent;
+    qn_cuda_list persistent_steps; /* the same without its last phase, the choice; counters of its own */
     qn_cuda_phase *phases;
     int n_phase;
     qn_cuda_program *programs;

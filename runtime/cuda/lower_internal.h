@@ -11,7 +11,7 @@ typedef struct lowerer {
     const qn_plans *plans;
     const qn_lower_opts *opts;
     qn_cuda_list *list;
-    const qn_step *step; /* NULL: the greedy choice */
+    const qn_step *step; /* NULL: the choice of the next token */
     lower_mode mode;
     qn_view q8_view; /* activations that stand in 8 bits too; buf < 0: none */
     int q8_made;     /* how often that was done */
@@ -89,7 +89,8 @@ int qn_lower_altup(lowerer *l);
 int qn_lower_latent_kv(lowerer *l);
 /* The way of a quantised weight into planes; l->list takes it. */
 int qn_lower_repack(lowerer *l, const qn_tensor *t);
-/* The greedy choice at the end of the decode list. */
-int qn_lower_argmax(lowerer *l, const qn_plan *decode);
+/* The choices of the next token: lower_choice.c; the greedy one goes to the end of the decode list too. */
+int qn_lower_choices(lowerer *l, const qn_plan *decode);
+void qn_cuda_choice_sizes(qn_cuda_sizes *z, int n_vocab, const qn_exec_opts *opts);
 
 #endif

@@ -445,24 +445,6 @@ int qn_lower_repack(lowerer *l, const qn_tensor *t)
     return 0;
 }
 
-int qn_lower_argmax(lowerer *l, const qn_plan *decode)
-{
-    const qn_cuda_mem *m = l->opts->mem;
-    l->list = &l->out->decode;
-    launch k = {.kernel = "argmax.cu",
-                .bare = true,
-                .consts = {CONST_SYMBOL("n_vocab", l->plans->model->n_vocab), CONST("ring", QN_CUDA_RING),
-                           CONST("threads", 256), CONST("blocks", QN_CUDA_ARGMAX_BLOCKS)},
-                .n_const = 4,
-                .grid = {QN_CUDA_ARGMAX_BLOCKS, 1, 1},
-                .threads = 256,
-                .shared = 256 / 32 * 8 + 8,
-                .rows_axis = -1,
-                .args = {m->state, m->bufs[decode->logits_buf], m->best, m->arrived, m->ring},
-                .n_arg = 5};
-    return qn_lower_launch(l, &k);
-}
-
 int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l) = {
     [QN_OP_EMBED] = lower_embed,
     [QN_OP_SELECT] = lower_select,

@@ -59,19 +59,10 @@ static int make_phases(lowerer *l, part_list *p)
     return 0;
 }
 
-static int add_launch(lowerer *l, part_list *p)
+static int add_action(lowerer *l, const part_list *p, int program, qn_cuda_list *list, int n_phase)
 {
-    qn_source src;
-    for (int i = 0; i < p->n; i++) {
-        p->parts[i].source = &l->out->programs[p->programs[i]].source;
-    }
-    if (qn_source_persistent(&src, p->parts, p->n, p->threads, l->opts->variant, l->err)) {
-        return -1;
-    }
-    l->step = NULL;
-    l->list = &l->out->persistent;
-    int program = qn_lower_program(l, "persistent", &src);
-    qn_cuda_action *a = program < 0 ? NULL : qn_lower_add(l);
+    l->list = list;
+    qn_cuda_action *a = qn_lower_add(l);
     if (!a) {
         return -1;
     }
@@ -83,9 +74,26 @@ static int add_launch(lowerer *l, part_list *p)
     a->shared = QN_CUDA_PHASE_SHARED + p->shared;
     a->cooperative = true;
     a->rows_per = 1;
-    a->args[1] = (uint64_t)l->out->n_phase;
+    a->args[1] = (uint64_t)n_phase;
     a->n_arg = 3;
     return 0;
+}
+
+static int add_launch(lowerer *l, part_list *p)
+{
+    qn_source src;
+    for (int i = 0; i < p->n; i++) {
+        p->parts[i].source = &l->out->programs[p->programs[i]].source;
+    }
+    if (qn_source_persistent(&src, p->parts, p->n, p->threads, l->opts->variant, l->err)) {
+        return -1;
+    }
+    l->step = NULL;
+    int program = qn_lower_program(l, "persistent", &src);
+    return program < 0 || add_action(l, p, program, &l->out->persistent, l->out->n_phase) ||
+                   add_action(l, p, program, &l->out->persistent_steps, l->out->n_phase - 1)
+               ? -1
+               : 0;
 }
 
 int qn_lower_persistent(lowerer *l)

@@ -41,7 +41,7 @@ static void count_weights(const qn_plans *p, qn_memory *out, uint64_t *staging)
 void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
 {
     enum {
-        OTHERS = 16,
+        OTHERS = 22,
         SMALL = 256 << 10
     }; /* allocations beside buffers; state, choices, tables of positions */
     qn_cuda_sizes z = qn_cuda_scratch_sizes(p, opts);
@@ -50,7 +50,7 @@ void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
     count_weights(p, out, &staging);
     for (int i = 0; i < p->n_kv; i++) {
         const qn_kv_cache *k = &p->kv[i];
-        uint64_t row = 2 * (uint64_t)k->n_head_kv * (uint64_t)qn_kv_rows(k, opts);
+        uint64_t row = 2 * (uint64_t)qn_n_seq(opts) * (uint64_t)k->n_head_kv * (uint64_t)qn_kv_rows(k, opts);
         out->kv += rounded(row * (uint64_t)k->k_dim) + rounded(row * (uint64_t)k->v_dim);
     }
     for (int i = 0; i < p->n_buf; i++) {
@@ -65,6 +65,6 @@ void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
         qn_half_cache_free(&halves);
     }
     out->other = z.parts + (uint64_t)z.n_w16 * rounded(z.w16) + z.a16 + z.row_scale + z.part_count +
-                 2 * z.q8 + 2 * z.squares + z.product + (32 << 20) + OTHERS * rounded(0) + SMALL + staging +
-                 4 * (uint64_t)opts->n_ubatch;
+                 2 * z.q8 + 2 * z.squares + z.product + z.marks + z.history + z.found + z.sample_work +
+                 (32 << 20) + OTHERS * rounded(0) + SMALL + staging + 4 * (uint64_t)opts->n_ubatch;
 }

@@ -111,8 +111,12 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        .a16 = p,
                        .row_scale = p,
                        .product = p,
-                       .best = p,
+                       .sampling = p,
+                       .marks = p,
+                       .history = p,
+                       .found = p,
                        .arrived = p,
+                       .sample_work = p,
                        .ring = p,
                        .weight = weight_at,
                        .table = table_at,
@@ -134,9 +138,14 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
 
 uint32_t qn_cuda_dynamic_shared(const qn_lowered *l, int program)
 {
-    const qn_cuda_list *lists[4] = {&l->decode, &l->few, &l->prefill, &l->persistent};
+    const qn_cuda_list *lists[] = {&l->decode,
+                                   &l->few,
+                                   &l->prefill,
+                                   &l->persistent,
+                                   &l->choose[QN_CHOOSE_TOP_K],
+                                   &l->choose[QN_CHOOSE_FULL]};
     uint32_t most = 0;
-    for (int k = 0; k < 4; k++) {
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
         for (int i = 0; i < lists[k]->n; i++) {
             const qn_cuda_action *a = &lists[k]->actions[i];
             if (!a->is_gemm && a->program == program && a->shared > most) {

@@ -426,7 +426,7 @@ static int make_attention(emu_case *c, const int *f)
 /* A product of one-hot weights gives logits; ties, and rows that the last block does not fill. */
 static int make_argmax(emu_case *c, const int *f)
 {
-    static const int sizes[3] = {40, 1000, 17001};
+    static const int sizes[4] = {40, 1000, 17001, 151936};
     int n = sizes[f[0]];
     c->argmax = true;
     c->tol_many = product_tolerance(false);
@@ -464,6 +464,6 @@ const emu_factors emu_all_factors[] = {
     {"rescale", 4, {3, 3, 2, 2}, emu_make_rescale},
     {"altup", 5, {3, 3, 2, 3, 3}, emu_make_altup},
     {"latent_kv", 2, {3, 3}, emu_make_latent_kv},
-    {"argmax", 2, {3, 2}, make_argmax},
+    {"argmax", 2, {4, 2}, make_argmax},
     {NULL, 0, {0}, NULL},
 };

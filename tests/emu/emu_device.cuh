@@ -321,6 +321,30 @@ static inline float __fadd_rn(float a, float b)
 {
     return a + b;
 }
+static inline float __fdiv_rn(float a, float b)
+{
+    return a / b;
+}
+static inline double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
+static inline double __dadd_rn(double a, double b)
+{
+    return a + b;
+}
+static inline double __dsub_rn(double a, double b)
+{
+    return a - b;
+}
+static inline double __longlong_as_double(long long i)
+{
+    return emu_from_bits<double>(emu_bits(i));
+}
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
+{
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
 static inline float __fmaf_rn(float a, float b, float c)
 {
     return fmaf(a, b, c);

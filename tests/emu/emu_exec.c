@@ -140,7 +140,7 @@ static int alloc_all(emu_exec *x, qn_err *err)
         return -1;
     }
     for (int i = 0; i < p->n_kv; i++) { /* zero: rows never written must stay finite */
-        size_t row = 2 * (size_t)p->kv[i].n_head_kv * (size_t)qn_kv_rows(&p->kv[i], o);
+        size_t row = 2 * (size_t)qn_n_seq(o) * (size_t)p->kv[i].n_head_kv * (size_t)qn_kv_rows(&p->kv[i], o);
         if (alloc(&m->k[i], "K cache", row * (size_t)p->kv[i].k_dim, 0, err) ||
             alloc(&m->v[i], "V cache", row * (size_t)p->kv[i].v_dim, 0, err)) {
             return -1;
@@ -168,8 +168,12 @@ static int alloc_all(emu_exec *x, qn_err *err)
                    alloc(&m->squares[1], "squares", z.squares, EMU_UNWRITTEN, err) ||
                    alloc(&m->q8[0], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||
                    alloc(&m->q8[1], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||
-                   alloc(&m->best, "candidates", 8 * QN_CUDA_ARGMAX_BLOCKS, EMU_UNWRITTEN, err) ||
-                   alloc(&m->arrived, "arrived", 4, 0, err) ||
+                   alloc(&m->sampling, "sampling", z.sampling, 0, err) ||
+                   alloc(&m->marks, "marks", z.marks, EMU_UNWRITTEN, err) ||
+                   alloc(&m->history, "history", z.history, EMU_UNWRITTEN, err) ||
+                   alloc(&m->found, "candidates", z.found, EMU_UNWRITTEN, err) ||
+                   alloc(&m->arrived, "arrived", z.arrived, 0, err) ||
+                   alloc(&m->sample_work, "sampler", z.sample_work, 0, err) ||
                    alloc(&m->ring, "ring", sizeof(int32_t) * QN_CUDA_RING, EMU_UNWRITTEN, err)
                ? -1
                : 0;
@@ -262,9 +266,12 @@ static int place_phases(emu_exec *x, qn_err *err)
     qn_cuda_action *a = &low->persistent.actions[0];
     size_t phases = (size_t)low->n_phase * sizeof *low->phases;
     if (alloc(&a->args[0], "phases", phases, EMU_READ_ONLY, err) ||
-        alloc(&a->args[2], "counters", (size_t)(low->n_phase + 1) * QN_CUDA_COUNTER_BYTES, 0, err)) {
+        alloc(&a->args[2], "counters", (size_t)(low->n_phase + 1) * QN_CUDA_COUNTER_BYTES, 0, err) ||
+        alloc(&low->persistent_steps.actions[0].args[2], "counters",
+              (size_t)(low->n_phase + 1) * QN_CUDA_COUNTER_BYTES, 0, err)) {
         return -1;
     }
+    low->persistent_steps.actions[0].args[0] = a->args[0];
     memcpy((void *)(uintptr_t)a->args[0], low->phases, phases);
     return 0;
 }
@@ -331,7 +338,8 @@ static int emu_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, b
     for (int c = 0; c < 2; c++) {
         size_t width = (size_t)p->n_head_kv * (size_t)(c ? p->v_dim : p->k_dim);
         for (int i = 0; i < n; i++) {
-            const uint16_t *row = cache[c] + width * (size_t)((pos + i) % qn_kv_rows(p, &e->opts));
+            int rows = qn_kv_rows(p, &e->opts);
+            const uint16_t *row = cache[c] + width * (size_t)(e->seq * rows + (pos + i) % rows);
             for (size_t d = 0; d < width; d++) {
                 out[c][(size_t)i * width + d] = qn_f16_to_f32(row[d]);
             }
@@ -355,6 +363,13 @@ static int emu_exec_run(qn_exec *e, const qn_run *r, qn_err *err)
     const qn_plan *plan = decode ? &e->plans->decode : &e->plans->prefill;
     qn_cuda_state s = {
         .pos = r->pos, .n_rows = r->n, .n_out = n_out, .first_out = r->n - n_out, .token = r->tokens[0]};
+    s.seq = r->seqs ? r->seqs[0] : e->seq;
+    s.many = r->seqs && r->n > 1;
+    for (int i = 0; r->seqs && i < r->n; i++) {
+        s.rows[i].pos = qn_exec_length(e, r->seqs[i]);
+        s.rows[i].seq = r->seqs[i];
+        s.pos = s.rows[0].pos;
+    }
     emu_put(x->mem.state, &s, sizeof s);
     if (!decode) {
         emu_put(x->mem.tokens, r->tokens, sizeof(int32_t) * (size_t)r->n);
@@ -437,6 +452,12 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
     }
     *out = &x->base;
     return 0;
+}
+
+int emu_exec_choose(qn_exec *e, qn_cuda_choice how, int rows, qn_err *err)
+{
+    emu_exec *x = (emu_exec *)e;
+    return run_list(x, &e->plans->decode, &x->low.choose[how], rows, rows, 0, -1, err);
 }
 
 void emu_exec_set_list(qn_exec *e, emu_list list)

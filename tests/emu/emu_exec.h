@@ -19,6 +19,8 @@ typedef struct emu_exec_opts {
  * error. */
 int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, const emu_exec_opts *emu,
                  qn_err *err);
+/* Launches a choice for so many rows of logits. */
+int emu_exec_choose(qn_exec *e, qn_cuda_choice how, int rows, qn_err *err);
 /* Which list the next prefill runs take. */
 void emu_exec_set_list(qn_exec *e, emu_list list);
 /* Its device memory, which the host may read and write. */

@@ -1,7 +1,8 @@
 /* emu_model MODEL.gguf TOKENS REFERENCE N_VOCAB TOLERANCE MODE: logits of a model through the lowered lists
  * under emulation against those of another engine. MODE: decode (one token after the other, and the greedy
  * choice of each), persistent (the same in one launch a token), few (chunks for the few-row kernels), prefill
- * (matrix products), mixed (all three in one sequence). */
+ * (matrix products), mixed (all three in one sequence), many (one token each of several
+ * sequences at a time). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "emu_exec.h"
 #include "emu_models.h"
 
-enum { MAX_TOKENS = 64 };
+enum { MAX_TOKENS = 64, MANY = 3 };
 
 /* Chunks that neither the sequence nor a window is a multiple of; 1: a decode step, negative: by the prefill
  * list. */
@@ -65,6 +66,50 @@ static int run_all(qn_exec *e, const int32_t *ids, int n, const int *chunks, int
     return 0;
 }
 
+/* The same tokens in MANY sequences that begin at different times, one with a prompt, each then a token at a
+ * time with the others. logits: [MANY][n][n_vocab]. */
+static int run_many(qn_exec *e, const int32_t *ids, int n, int n_vocab, float *logits, qn_err *err)
+{
+    int done[MANY] = {0};
+    float *rows = malloc(sizeof *rows * (size_t)n_vocab * MANY);
+    int rc = 0;
+    for (int round = 0; done[MANY - 1] < n && rc == 0; round++) {
+        int seqs[MANY], n_row = 0;
+        int32_t tokens[MANY];
+        if (round == 2) { /* a prompt for the second */
+            const qn_run r = {.tokens = ids,
+                              .n = 5,
+                              .phase = QN_PHASE_PREFILL,
+                              .outputs = QN_OUT_ALL,
+                              .stop_after = -1,
+                              .logits = logits + (size_t)n * (size_t)n_vocab};
+            rc = qn_exec_select(e, 1, err) || e->run(e, &r, err) ? -1 : 0;
+            done[1] = 5;
+            continue;
+        }
+        for (int s = MANY - 1; s >= 0; s--) {
+            if (done[s] < n && round >= 3 * s) {
+                seqs[n_row] = s;
+                tokens[n_row++] = ids[done[s]];
+            }
+        }
+        const qn_run r = {.tokens = tokens,
+                          .n = n_row,
+                          .phase = QN_PHASE_PREFILL,
+                          .outputs = QN_OUT_ALL,
+                          .stop_after = -1,
+                          .logits = rows,
+                          .seqs = seqs};
+        rc = e->run(e, &r, err) ? qn_fail_prefix(err, "round %d", round) : 0;
+        for (int i = 0; i < n_row && rc == 0; i++) {
+            memcpy(logits + ((size_t)seqs[i] * (size_t)n + (size_t)done[seqs[i]]++) * (size_t)n_vocab,
+                   rows + (size_t)i * (size_t)n_vocab, sizeof *rows * (size_t)n_vocab);
+        }
+    }
+    free(rows);
+    return rc;
+}
+
 static int run_model(const char *path, const int32_t *ids, int n, const int *chunks, qn_exec_opts o,
                      int n_vocab, float *logits, qn_err *err)
 {
@@ -80,7 +125,9 @@ static int run_model(const char *path, const int32_t *ids, int n, const int *chu
         return -1;
     }
     int rc = qn_plans_build(&p, m, err) || emu_exec_new(&e, p, &o, &eo, err) ? -1 : 0;
-    rc = rc ? rc : run_all(e, ids, n, chunks, n_vocab, logits, err);
+    rc = rc       ? rc
+         : chunks ? run_all(e, ids, n, chunks, n_vocab, logits, err)
+                  : run_many(e, ids, n, n_vocab, logits, err);
     if (e) {
         e->free(e);
     }
@@ -105,23 +152,26 @@ int main(int argc, char **argv)
     const int *chunks = strcmp(mode, "decode") == 0 || persistent ? decode_chunks
                         : strcmp(mode, "few") == 0                ? few_chunks
                         : strcmp(mode, "prefill") == 0            ? prefill_chunks
+                        : strcmp(mode, "many") == 0               ? NULL
                                                                   : mixed_chunks;
     if (!ids || !ref || n < 1 || n > MAX_TOKENS || ref_bytes != sizeof(float) * (size_t)n * (size_t)n_vocab) {
         fprintf(stderr, "emu_model: %s or %s is missing or of the wrong size\n", argv[2], argv[3]);
         return 1;
     }
-    float *logits = calloc((size_t)n * (size_t)n_vocab, sizeof(float));
+    int copies = chunks ? 1 : MANY;
+    float *logits = calloc((size_t)copies * (size_t)n * (size_t)n_vocab, sizeof(float));
     qn_err err;
     qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH, .persistent = persistent};
     o.weight_cache = chunks == prefill_chunks ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_OFF;
+    o.n_seq = chunks ? 1 : MANY;
     if (run_model(argv[1], ids, n, chunks, o, n_vocab, logits, &err)) {
         fprintf(stderr, "emu_model: %s\n", err.text);
         return 1;
     }
-    for (int i = 0; i < n * n_vocab; i++) {
-        double d = (double)logits[i] - (double)ref[i];
+    for (int i = 0; i < copies * n * n_vocab; i++) {
+        double want = (double)ref[i % (n * n_vocab)], d = (double)logits[i] - want;
         d2 += d * d;
-        ref2 += (double)ref[i] * (double)ref[i];
+        ref2 += want * want;
     }
     emu_counts c = emu_totals();
     printf("%s: NMSE %.2e, at most %.1e; %llu launches, %llu threads, %.1f M accesses checked\n", mode,

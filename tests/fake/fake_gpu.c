@@ -1,5 +1,5 @@
 // fake_gpu.c: a libcuda.so.1 with memory, streams, modules, captures and launches, but without arithmetic:
-// device memory is host memory, a launch counts, and only the choice of a token ("argmax...") has an effect.
+// device memory is host memory, a launch counts, and only a choice ("argmax...", "sample_...") has an effect.
 // It lets the whole CUDA path of the host run on machines without a card, and fail where it is told to. From
 // the environment:
 //   FAKE_CUINIT, FAKE_DEVICES, FAKE_CC, FAKE_VERSION   as in fake_cuda.c
@@ -31,7 +31,7 @@ typedef struct captured {
     int n;
     struct {
         char name[64];
-        uint64_t args[8];
+        uint64_t args[9];
     } launches[4096];
 } captured;
 
@@ -448,20 +448,25 @@ qn_cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, qn_cu_func
     return 0;
 }
 
-// argmax.cu's part of the state: the choice goes into the ring and becomes the next input.
-static void choose(const uint64_t *args)
+// What a choice does to the state (kernel_src/sample.cuh): it goes into the ring and becomes the next input.
+static void choose(const char *name, const uint64_t *args)
 {
+    bool full = strncmp(name, "sample_full", 11) == 0;
     qn_cuda_state *st = (qn_cuda_state *)(uintptr_t)args[0];
-    volatile int32_t *ring = (volatile int32_t *)(uintptr_t)args[4];
-    int32_t token = (int32_t)number("FAKE_TOKEN", 5);
-    st->token = token;
-    st->pos++;
-    ring[st->step++ % QN_CUDA_RING] = token;
+    int32_t *tokens = (int32_t *)(uintptr_t)args[full ? 6 : 7], token = (int32_t)number("FAKE_TOKEN", 5);
+    volatile int32_t *ring = (volatile int32_t *)(uintptr_t)args[full ? 7 : 8];
+    bool last = !full || args[8] == QN_CUDA_SAMPLE_PASSES - 1;
+    for (int r = 0; r < (st->many ? st->n_rows : 1) && last; r++) {
+        int32_t *step = st->many ? &st->rows[r].step : &st->step;
+        *(st->many ? &tokens[r] : &st->token) = token;
+        *(st->many ? &st->rows[r].pos : &st->pos) += 1;
+        ring[(*step)++ % (QN_CUDA_RING / QN_MAX_SEQ) * QN_MAX_SEQ + r] = token;
+    }
 }
 
 static bool is_choice(const char *name)
 {
-    return strncmp(name, "argmax", 6) == 0;
+    return strncmp(name, "argmax", 6) == 0 || strncmp(name, "sample_", 7) == 0;
 }
 
 static qn_cu_result launch(qn_cu_function f, qn_cu_stream s, void **params)
@@ -470,10 +475,9 @@ static qn_cu_result launch(qn_cu_function f, qn_cu_stream s, void **params)
     if (!f || !s || (victim && strncmp(f->name, victim, strlen(victim)) == 0)) {
         return QN_CU_LAUNCH_FAILED;
     }
-    uint64_t args[8] = {0};
-    for (int i = 0; is_choice(f->name) && i < 5; i++) {
+    uint64_t args[9] = {0};
+    for (int i = 0; is_choice(f->name) && i < 9; i++)
         memcpy(&args[i], params[i], sizeof args[i]);
-    }
     if (s->capture) {
         captured *c = s->capture;
         if (c->n == (int)(sizeof c->launches / sizeof *c->launches)) {
@@ -485,7 +489,7 @@ static qn_cu_result launch(qn_cu_function f, qn_cu_stream s, void **params)
     }
     n_launch++;
     if (is_choice(f->name)) {
-        choose(args);
+        choose(f->name, args);
     }
     return 0;
 }
@@ -561,7 +565,7 @@ qn_cu_result cuGraphLaunch(qn_cu_graph_exec g, qn_cu_stream s)
     n_graph_launch++;
     for (int i = 0; i < c->n; i++) {
         if (is_choice(c->launches[i].name)) {
-            choose(c->launches[i].args);
+            choose(c->launches[i].name, c->launches[i].args);
         }
     }
     return 0;
