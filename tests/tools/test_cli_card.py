@@ -112,6 +112,11 @@ class Card(CliCase):
         self.assertIn("were not measured yet", r.err)
         self.assertIsNone(r.json[0]["share_of_limit"])
 
+    def test_several_sequences(self):
+        r = self.card("bench", self.model, "-p", "8", "-n", "4", "-npl", "1,4", "-r", "1", "-o", "json", "--backend", "cuda")
+        self.assertEqual([(t["n_prompt"], t["n_gen"], t["n_pl"]) for t in r.json], [(8, 0, 1), (0, 4, 1), (8, 0, 4), (0, 4, 4)])
+        self.clean()
+
     def test_limits_that_fail(self):
         for env, word in (({"FAKE_OOM_AT": "1"}, "device memory"), ({"FAKE_LAUNCH_FAIL": "read_limit"}, "reading"),
                           ({"FAKE_REFUSE": "209"}, "read_limit")):
