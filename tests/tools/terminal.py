@@ -16,6 +16,9 @@ class Terminal:
     def __init__(self, argv, term="xterm", env=None, limit=20, **kw):
         self.master, self.slave = os.openpty()
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 80, 0, 0))
+        mode = termios.tcgetattr(self.slave)
+        mode[3] |= termios.NOFLSH | termios.ECHONL  # not what a line editor would set by itself
+        termios.tcsetattr(self.slave, termios.TCSANOW, mode)
         self.before = termios.tcgetattr(self.slave)
         self.raw, self.seen, self.limit = b"", 0, limit
         full = dict(os.environ, TERM=term, LC_ALL="C.UTF-8", **(env or {}))
