@@ -12,6 +12,7 @@
 typedef struct run_args {
     qn_model_args model;
     qn_prompt_args prompt;
+    qn_turn_args turn;
     qn_sampling_args sampling;
     const char *prompts;
     int n_predict, n_logprobs, n_answers;
@@ -114,16 +115,13 @@ static int check_steps(const run_args *a, const quern_session *s, const int32_t 
     return rc;
 }
 
-static int check_request(const run_args *a, const qn_loaded *l, const qn_request *r)
+static int check_request(const run_args *a, const qn_loaded *l, const qn_turn *turn, const qn_request *r)
 {
     qn_err err;
     int32_t *ids;
     size_t n;
-    if (qn_prompt_ids(l->model, r->special != 0, r->text, r->len, &ids, &n, &err) != 0) {
+    if (qn_run_prompt_ids(l->model, turn, r, a->prompt.show, &ids, &n, &err) != 0) {
         return qn_cli_error("%s", err.text);
-    }
-    if (a->prompt.show) {
-        qn_prompt_show(l->model, ids, n, true);
     }
     int n_ctx = quern_session_n_ctx(l->session);
     int rc = n > (size_t)n_ctx ? qn_cli_error("the prompt has %zu tokens, the context holds %d", n, n_ctx)
@@ -132,13 +130,15 @@ static int check_request(const run_args *a, const qn_loaded *l, const qn_request
     return rc;
 }
 
-static int answer_all(const run_args *a, const qn_loaded *l, const qn_request *requests, size_t n)
+static int answer_all(const run_args *a, const qn_loaded *l, const qn_turn *turn, const qn_request *requests,
+                      size_t n)
 {
     const qn_run_output out = {.form = a->output,
                                .stream = a->stream,
                                .several = a->prompts != NULL || a->n_answers > 1,
                                .args = &a->model,
                                .loaded = l,
+                               .turn = turn,
                                .start = a->start};
     size_t n_failed = 0;
     int rc = QN_EXIT_OK;
@@ -213,7 +213,14 @@ static int load_and_run(run_args *a, const qn_request *requests, size_t n)
     if (qn_cli_wants(1)) {
         show_settings(a, l.model);
     }
-    int rc = a->check ? check_request(a, &l, requests) : answer_all(a, &l, requests, n);
+    bool chat = qn_turn_wanted(&a->turn);
+    qn_turn turn = {0};
+    int rc = QN_EXIT_ERROR;
+    if (!chat || qn_turn_open(&turn, &a->turn, a->prompt.escape, l.model) == 0) {
+        const qn_turn *t = chat ? &turn : NULL;
+        rc = a->check ? check_request(a, &l, t, requests) : answer_all(a, &l, t, requests, n);
+    }
+    qn_turn_close(&turn);
     qn_loaded_free(&l);
     return rc;
 }
@@ -229,21 +236,17 @@ int qn_cmd_run(int argc, char **argv)
                   .stream = true,
                   .start = qn_seconds()};
     const qn_opt_group groups[] = {
-        qn_prompt_group(&a.prompt),
-        {"Many prompts", file_opts, &a},
-        {"Answer", answer_opts, &a},
-        qn_sampling_group(&a.sampling),
-        qn_load_group(&a.model),
-        qn_backend_group(&a.model),
-        qn_common_group,
+        qn_prompt_group(&a.prompt),      qn_turn_group(&a.turn),      qn_template_group(&a.turn.template),
+        {"Many prompts", file_opts, &a}, {"Answer", answer_opts, &a}, qn_sampling_group(&a.sampling),
+        qn_load_group(&a.model),         qn_backend_group(&a.model),  qn_common_group,
     };
-    const qn_usage usage = {
-        "run",
-        "MODEL [-p TEXT | -f FILE | --prompts FILE] [options]",
-        "Completes a prompt, or each of a file. Answers go to stdout, everything else to stderr.",
-        groups,
-        sizeof groups / sizeof *groups,
-        1};
+    const qn_usage usage = {"run",
+                            "MODEL [-p TEXT | -f FILE | --prompts FILE] [options]",
+                            "Completes a prompt, or each of a file; with --chat, answers it as a chat model "
+                            "does. Answers go to stdout, everything else to stderr.",
+                            groups,
+                            sizeof groups / sizeof *groups,
+                            1};
     const char *positional[1];
     qn_request *requests = NULL;
     size_t n = 0;
@@ -256,6 +259,7 @@ int qn_cmd_run(int argc, char **argv)
         qn_request_clear(&requests[i]);
     }
     free(requests);
+    qn_turn_args_free(&a.turn);
     qn_strs_free(&a.stop);
     qn_ints_free(&a.model.end_tokens);
     return rc;

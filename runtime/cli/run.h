@@ -6,6 +6,7 @@
 #include "cli/load.h"
 #include "cli/prompt.h"
 #include "cli/sampling.h"
+#include "cli/turn.h"
 
 enum { QN_RUN_TEXT, QN_RUN_JSON, QN_RUN_JSONL };
 
@@ -62,8 +63,13 @@ typedef struct qn_run_output {
     bool stream, several;
     const qn_model_args *args;
     const qn_loaded *loaded;
-    double start; /* of the command, on qn_seconds' clock */
+    const qn_turn *turn; /* what prompts are put into; NULL: they are completed as they are */
+    double start;        /* of the command, on qn_seconds' clock */
 } qn_run_output;
+
+/* Ids of a request's prompt, malloc'ed; shown on stderr where asked for. */
+int qn_run_prompt_ids(const quern_model *m, const qn_turn *turn, const qn_request *r, bool show,
+                      int32_t **ids, size_t *n, qn_err *err);
 
 /* Answers a request in the session, streaming where `out` says so. fresh: nothing that the session holds is
  * used again. Errors are printed. Returns the exit status; `answer` is to be cleared in any case. */

@@ -174,6 +174,17 @@ static int feed(sink *k, bool fresh, quern_error *err)
     return rc;
 }
 
+int qn_run_prompt_ids(const quern_model *m, const qn_turn *turn, const qn_request *r, bool show,
+                      int32_t **ids, size_t *n, qn_err *err)
+{
+    int rc = turn != NULL ? qn_turn_ids(turn, m, r->text, r->len, show, ids, n, err)
+                          : qn_prompt_ids(m, r->special != 0, r->text, r->len, ids, n, err);
+    if (rc == 0 && (show || qn_cli_debugs(QN_DEBUG_PROMPT))) {
+        qn_prompt_show(m, *ids, *n, show);
+    }
+    return rc;
+}
+
 int qn_run_answer(const qn_run_output *out, const qn_request *r, bool fresh, bool show_prompt,
                   qn_answer *answer)
 {
@@ -190,12 +201,9 @@ int qn_run_answer(const qn_run_output *out, const qn_request *r, bool fresh, boo
     if (r->text == NULL) {
         return fault(out, r, r->fault.text);
     }
-    if (qn_prompt_ids(l->model, r->special != 0, r->text, r->len, &answer->ids, &answer->n_prompt,
-                      qn_engine_err(&err)) != 0) {
+    if (qn_run_prompt_ids(l->model, out->turn, r, show_prompt, &answer->ids, &answer->n_prompt,
+                          qn_engine_err(&err)) != 0) {
         return fault(out, r, err.text);
-    }
-    if (show_prompt || qn_cli_debugs(QN_DEBUG_PROMPT)) {
-        qn_prompt_show(l->model, answer->ids, answer->n_prompt, show_prompt);
     }
     if (answer->n_prompt > (size_t)n_ctx) {
         snprintf(err.text, sizeof err.text,

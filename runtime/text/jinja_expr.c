@@ -62,6 +62,9 @@ static qn_jnode *name_or_constant(qn_jparser *p, const qn_jtoken *t)
     }
     qn_jnode *n = qn_jnode_new(p, QN_N_NAME, t->line);
     n->name = s;
+    if (p->storing) {
+        return n;
+    }
     if (p->macro != NULL) {
         p->macro->uses[0] |= qn_jstr_is(s, "varargs");
         p->macro->uses[1] |= qn_jstr_is(s, "kwargs");

@@ -495,8 +495,8 @@ typedef struct qn_jparser {
     bool soft;           /* in an if: an unknown filter or test fails only when it is used */
     const char *unknown; /* the first unknown one of an expression that may still turn out to be a branch */
     int unknown_line;
-    const char *open_tag; /* the innermost open block, for messages */
-    qn_jnode *macro;      /* the enclosing one, for `uses` */
+    bool storing;    /* in the target of an assignment */
+    qn_jnode *macro; /* the enclosing one, for `uses` */
 } qn_jparser;
 
 void qn_jlex(qn_jparser *p, const char *source, size_t len);

@@ -218,7 +218,9 @@ qn_jnode *qn_jparse_target(qn_jparser *p, bool with_namespace)
         n->value = qn_jexpect_name(p)->value;
         return n;
     }
+    p->storing = true;
     qn_jnode *n = qn_jparse_tuple(p, true, false, false);
+    p->storing = false;
     check_target(p, n);
     return n;
 }
