@@ -1,7 +1,11 @@
-# Chat templates: the command, the vendors' templates, and what the language does.
+# Chat templates: the vendors', and what the language does (tests/tools/make_template_cases.py).
 set(template_data ${CMAKE_CURRENT_SOURCE_DIR}/data/templates)
-add_test(NAME template-vendors
-         COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/template_cases.py $<TARGET_FILE:quern>
-                 ${template_data}/vendors.tar.xz 784)
-set_tests_properties(template-vendors PROPERTIES LABELS template TIMEOUT 300)
+foreach(archive vendors/784 language/2779)
+  string(REPLACE "/" ";" words "${archive}")
+  list(POP_FRONT words name)
+  add_test(NAME template-${name}
+           COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/template_cases.py $<TARGET_FILE:quern>
+                   ${template_data}/${name}.tar.xz ${words})
+  set_tests_properties(template-${name} PROPERTIES LABELS template TIMEOUT 300)
+endforeach()
 set_tests_properties(test_template PROPERTIES FIXTURES_REQUIRED table-models)

@@ -204,6 +204,8 @@ bool qn_jattribute(qn_jctx *c, qn_jval obj, const qn_jstr *name, qn_jval *out)
         return method(c, obj, qn_jtuple_methods, name, out);
     case QN_J_DICT:
         return method(c, obj, qn_jdict_methods, name, out);
+    case QN_J_RANGE:
+        return method(c, obj, qn_jrange_methods, name, out);
     case QN_J_BOOL:
     case QN_J_INT:
         return method(c, obj, qn_jint_methods, name, out);

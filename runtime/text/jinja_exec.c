@@ -123,21 +123,31 @@ static qn_jval take_kw(const qn_jargs *args, bool *taken, const qn_jstr *name)
     return (qn_jval){.kind = QN_J_MISSING};
 }
 
+/* All names are the macro's own from the start: a default that reads one which is not there yet gets an
+ * undefined value, not what is outside. */
 static void bind_params(qn_jctx *c, const qn_jmacro *m, const qn_jargs *args, bool *taken, bool special[3])
 {
     const qn_jstr *const names[3] = {c->varargs_name, c->kwargs_name, c->caller_name};
+    qn_jval *given = qn_jalloc(c, m->node->n_kids, sizeof *given);
     size_t i = 0;
     for (const qn_jnode *p = m->node->kids; p != NULL; p = p->next, i++) {
-        qn_jval v = i < args->n ? args->pos[i] : take_kw(args, taken, p->name);
+        given[i] = i < args->n ? args->pos[i] : take_kw(args, taken, p->name);
         for (int k = 0; k < 3; k++) {
             special[k] &= p->name != names[k];
         }
-        if (!qn_jgiven(v)) {
-            v = p->a != NULL
-                    ? qn_jeval(c, p->a)
-                    : qn_jundefined(c, "parameter '%.*s' was not provided", (int)p->name->len, p->name->p);
-        }
+        qn_jval v = qn_jgiven(given[i])
+                        ? given[i]
+                        : qn_jundefined(c, "'%.*s' is undefined", (int)p->name->len, p->name->p);
         qn_jscope_set(c, c->scope, p->name, v);
+    }
+    i = 0;
+    for (const qn_jnode *p = m->node->kids; p != NULL; p = p->next, i++) {
+        if (!qn_jgiven(given[i])) {
+            qn_jval v = p->a != NULL ? qn_jeval(c, p->a)
+                                     : qn_jundefined(c, "parameter '%.*s' was not provided",
+                                                     (int)p->name->len, p->name->p);
+            qn_jscope_set(c, c->scope, p->name, v);
+        }
     }
 }
 

@@ -149,6 +149,9 @@ static qn_jval f_indent(qn_jctx *c, qn_jval self, const qn_jbound *a)
 
 static qn_jval f_truncate(qn_jctx *c, qn_jval self, const qn_jbound *a)
 {
+    if (self.kind == QN_J_UNDEFINED) { /* of length 0 */
+        return self;
+    }
     qn_jstr *s = qn_jneed_str(c, self, "truncate()");
     int64_t length = qn_jgiven(a->arg[0]) ? qn_jneed_int(c, a->arg[0], "truncate()") : 255;
     int64_t leeway = qn_jset(a->arg[3]) ? qn_jneed_int(c, a->arg[3], "truncate()") : 5;

@@ -329,7 +329,7 @@ const qn_jfunc *qn_jglobal_find(const char *name, size_t len);
 bool qn_jfilter_known(const char *name, size_t len);
 extern const qn_jfunc qn_jfilters_text[], qn_jfilters_seq[], qn_jfilters_gen[]; /* end with name NULL */
 extern const qn_jfunc qn_jstr_methods[], qn_jstr_methods2[], qn_jlist_methods[], qn_jtuple_methods[],
-    qn_jdict_methods[], qn_jint_methods[], qn_jfloat_methods[];
+    qn_jdict_methods[], qn_jrange_methods[], qn_jint_methods[], qn_jfloat_methods[];
 const qn_jfunc *qn_jfunc_find(const qn_jfunc *table, const char *name, size_t len);
 /* A method or attribute of a value of a built-in type; false: no such attribute. */
 bool qn_jattribute(qn_jctx *c, qn_jval obj, const qn_jstr *name, qn_jval *out);

@@ -229,6 +229,49 @@ const qn_jfunc qn_jtuple_methods[] = {
     {0},
 };
 
+/* --- ranges --- */
+
+static qn_jval r_index(qn_jctx *c, qn_jval self, const qn_jbound *a)
+{
+    for (size_t i = 0; i < self.range->n; i++) {
+        if (qn_jequal(c, qn_jint(self.range->start + (int64_t)i * self.range->step), a->arg[0])) {
+            return qn_jint((int64_t)i);
+        }
+    }
+    qn_jfail(c, "%s is not in range", qn_jrepr_c(c, a->arg[0]));
+}
+
+static qn_jval r_count(qn_jctx *c, qn_jval self, const qn_jbound *a)
+{
+    return qn_jint(qn_jcontains(c, self, a->arg[0]));
+}
+
+static qn_jval r_start(qn_jctx *c, qn_jval self, const qn_jbound *a)
+{
+    (void)c;
+    (void)a;
+    return qn_jint(self.range->start);
+}
+
+static qn_jval r_stop(qn_jctx *c, qn_jval self, const qn_jbound *a)
+{
+    (void)c;
+    (void)a;
+    return qn_jint(self.range->stop);
+}
+
+static qn_jval r_step(qn_jctx *c, qn_jval self, const qn_jbound *a)
+{
+    (void)c;
+    (void)a;
+    return qn_jint(self.range->step);
+}
+
+const qn_jfunc qn_jrange_methods[] = {
+    {"count", "value /", r_count}, {"index", "value /", r_index}, {"start", ".", r_start},
+    {"step", ".", r_step},         {"stop", ".", r_stop},         {0},
+};
+
 /* --- dicts --- */
 
 static qn_jval view(qn_jctx *c, qn_jval self, qn_jviewkind what)
