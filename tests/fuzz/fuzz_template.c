@@ -1,5 +1,6 @@
 // rooms: room_text
-/* A chat template from an untrusted file: any bytes are parsed, and what parses is rendered with a conversation. */
+/* A chat template from an untrusted file: any bytes are parsed, and what parses is rendered with a
+ * conversation. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@ static qn_jval text(qn_jrender *r, const char *s)
 
 static void add_vars(qn_jrender *r)
 {
-    static const char *const pairs[][2] = {{"user", "Hi <|im_end|>"}, {"assistant", "A\xc3\xa9\xff\n"}, {"tool", ""}};
+    static const char *const pairs[][2] = {
+        {"user", "Hi <|im_end|>"}, {"assistant", "A\xc3\xa9\xff\n"}, {"tool", ""}};
     qn_err err;
     qn_jval list, message, call;
     if (qn_jvalue_list(r, &list, &err) != 0) {
