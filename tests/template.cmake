@@ -9,3 +9,6 @@ foreach(archive vendors/784 language/2779)
   set_tests_properties(template-${name} PROPERTIES LABELS template TIMEOUT 300)
 endforeach()
 set_tests_properties(test_template PROPERTIES FIXTURES_REQUIRED table-models)
+add_test(NAME template-cli COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/template_cli.sh $<TARGET_FILE:quern>
+                                   ${CMAKE_BINARY_DIR}/table.gguf)
+set_tests_properties(template-cli PROPERTIES LABELS "template;cli" FIXTURES_REQUIRED table-models TIMEOUT 120)

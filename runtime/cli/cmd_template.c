@@ -55,18 +55,19 @@ static int read_messages(const template_args *a, json_t *vars, json_t **all, qn_
     char *data;
     size_t size;
     json_error_t why;
+    const char *path = strcmp(a->messages, "-") == 0 ? "stdin" : a->messages;
     if (qn_cli_read_file(a->messages, &data, &size) != 0) {
         return -1;
     }
     *all = json_loadb(data, size, JSON_ALLOW_NUL, &why);
     free(data);
     if (*all == NULL) {
-        qn_cli_error("%s:%d:%d: %s", a->messages, why.line, why.column, why.text);
+        qn_cli_error("%s:%d:%d: %s", path, why.line, why.column, why.text);
         return -1;
     }
     const json_t *list = json_is_object(*all) ? json_object_get(*all, "messages") : *all;
     if (!json_is_array(list)) {
-        qn_cli_error("%s: neither a JSON list of messages nor an object with \"messages\"", a->messages);
+        qn_cli_error("%s: neither a JSON list of messages nor an object with \"messages\"", path);
         return -1;
     }
     if (json_object_get(vars, "add_generation_prompt") == NULL) {
