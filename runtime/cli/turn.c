@@ -31,7 +31,9 @@ void qn_turn_args_free(qn_turn_args *a)
 
 bool qn_turn_wanted(const qn_turn_args *a)
 {
-    return a->chat || a->system != NULL || a->system_file != NULL || a->template.name != NULL;
+    /* A variable that chooses the template of chats does not make one of every run. */
+    bool asked = a->template.name != NULL && !qn_opt_from_env(a->template.name);
+    return a->chat || a->system != NULL || a->system_file != NULL || asked;
 }
 
 static int read_system(qn_turn *t, const qn_turn_args *a, bool escape)
