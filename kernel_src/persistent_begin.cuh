@@ -7,7 +7,7 @@
 //   qn_shared          begins behind what the persistent kernel keeps for itself
 // defines: qn_phase, qn_own, qn_self, qn_caller, qn_block_sync, qn_block_of_launch, qn_blocks_of_launch
 #undef QN_ENTRY
-#define QN_ENTRY(...) QN_DEV void
+#define QN_ENTRY(...) static __device__ __noinline__ void
 #include "planes.cuh"
 
 // runtime/cuda/lower.h: qn_cuda_phase.
@@ -65,6 +65,21 @@ QN_DEV qn_own *qn_self()
     return qn_shared<qn_own>(QN_OWN_AT) + threadIdx.x / 32;
 }
 
+// A parameter out of a word. Pointers are to global memory; the compiler must be told, as it knows of a
+// kernel's.
+template <class T> struct qn_arg {
+    static __device__ __forceinline__ T of(u64 v)
+    {
+        return (T)v;
+    }
+};
+template <class T> struct qn_arg<T *> {
+    static __device__ __forceinline__ T *of(u64 v)
+    {
+        return (T *)ptx_global_pointer(v);
+    }
+};
+
 // Calls a function with its arguments taken from words.
 template <int... I> struct qn_ints {
 };
@@ -77,7 +92,7 @@ template <auto F> struct qn_caller;
 template <class... A, void (*F)(A...)> struct qn_caller<F> {
     template <int... I> static __device__ __forceinline__ void run(const u64 *args, qn_ints<I...>)
     {
-        F((A)args[I]...);
+        F(qn_arg<A>::of(args[I])...);
     }
     static __device__ __forceinline__ void call(const u64 *args)
     {

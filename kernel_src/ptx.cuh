@@ -111,6 +111,11 @@ QN_DEV void ptx_mma_f16_k8(float d[4], const u32 a[2], u32 b)
         : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
+QN_DEV void *ptx_global_pointer(u64 address)
+{
+    return __cvta_global_to_generic(address);
+}
+
 QN_DEV u32 ptx_shared_address(const void *p)
 {
     return (u32)__cvta_generic_to_shared(p);

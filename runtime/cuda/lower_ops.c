@@ -14,6 +14,8 @@ uint32_t qn_ceil_div(int64_t a, int64_t b)
     return (uint32_t)((a + b - 1) / b);
 }
 
+enum { PHASE_WARPS = 12 };
+
 uint32_t qn_row_threads(int n)
 {
     uint32_t t = 32;
@@ -26,7 +28,7 @@ uint32_t qn_row_threads(int n)
 /* The persistent kernel's blocks are no larger than the products of decode want them. */
 static uint32_t decode_threads(const lowerer *l, uint32_t threads)
 {
-    enum { MOST = 512 };
+    enum { MOST = 256 }; /* of the powers of two */
     return l->opts->persistent && l->mode == LOWER_DECODE && threads > MOST ? MOST : threads;
 }
 
@@ -103,13 +105,15 @@ typedef struct gemv_shape {
 
 static gemv_shape shape_of(const lowerer *l, int n_in, int n_out, int grain)
 {
-    enum { MAX_WARPS = 16, SPAN = 128, MAX_STEPS = 5 };
+    enum { SPAN = 128, MAX_STEPS = 5 };
+    /* A phase of the persistent kernel has its parameters in registers: fewer warps, more registers each. */
+    int most = l->opts->persistent && l->mode == LOWER_DECODE ? PHASE_WARPS : 16;
     gemv_shape g;
     int groups = n_in / 32, spans = (groups + SPAN - 1) / SPAN;
     g.slices =
         (groups + 31) / 32 <= MAX_STEPS ? 1 : spans; /* a little more than a span is still one warp's */
-    g.slices = g.slices > MAX_WARPS ? MAX_WARPS : g.slices;
-    g.warps = MAX_WARPS / g.slices * g.slices;
+    g.slices = g.slices > most ? most : g.slices;
+    g.warps = most / g.slices * g.slices;
     int tiles = (n_out + grain - 1) / grain,
         sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
     g.chunk = (tiles + sms - 1) / sms * grain;

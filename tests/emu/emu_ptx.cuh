@@ -71,6 +71,11 @@ static inline void ptx_mma_f16_k8(float d[4], const u32 a[2], u32 b, EMU_SITE)
     emu_warp_op("mma.m16n8k8", emu_mma_f16, 0xffffffffu, (uintptr_t)&m, 0, file, line);
 }
 
+QN_DEV void *ptx_global_pointer(u64 address)
+{
+    return (void *)(uintptr_t)address;
+}
+
 // Only handed to wrappers; nothing in the emulated build dereferences it.
 QN_DEV u32 ptx_shared_address(const void *p)
 {
