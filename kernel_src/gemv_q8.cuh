@@ -32,20 +32,37 @@ QN_DEV bool has_group(const span &s, int t)
     return whole_spans ? s.n > 0 : t < s.steps && lane < s.lanes && lane * s.steps + t < s.n;
 }
 
+constexpr int n_rms = spec::rms ? (n_group + WARP - 1) / WARP : 1; // sums of squares a lane adds up
+
 struct slice {
     act_group x[slice_spans][4];
 };
 
-// Where the activations are x * w of an RMS norm not yet divided by the root of their mean square: that
-// factor, from the sums of squares of their groups (linear_q8.cu writes them). Otherwise 1.
-QN_DEV float rms_factor(const float *squares)
+// Where the activations are x * w of an RMS norm not yet divided by the root of their mean square, that
+// factor is made from the sums of squares of their groups (linear_q8.cu writes them). A lane's share of their
+// sum: asked for with the activations, added up when the products are done.
+struct rms_share {
+    float v[n_rms];
+};
+
+QN_DEV rms_share load_rms(const float *squares)
+{
+    rms_share r;
+    for (int i = 0; i < n_rms; i++) {
+        const int at = i * WARP + threadIdx.x % WARP;
+        r.v[i] = spec::rms && at < n_group ? squares[at] : 0.0f;
+    }
+    return r;
+}
+
+QN_DEV float rms_factor(const rms_share &r)
 {
     if (!spec::rms) {
         return 1.0f;
     }
     float sum = 0.0f;
-    for (int i = threadIdx.x % WARP; i < n_group; i += WARP) {
-        sum += squares[i];
+    for (int i = 0; i < n_rms; i++) {
+        sum += r.v[i];
     }
     return 1.0f / sqrtf(warp_sum(sum) / spec::n_in + __int_as_float(spec::rms_eps_bits));
 }

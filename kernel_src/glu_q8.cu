@@ -27,7 +27,8 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
           const float *squares)
 {
     ptx_grid_launch();
-    const int row = blockIdx.y, first = blockIdx.x * (int)chunk, last = min(spec::n_ff, first + (int)chunk);
+    const int row = spec::one_row ? 0 : blockIdx.y;
+    const int first = blockIdx.x * (int)chunk, last = min(spec::n_ff, first + (int)chunk);
     float *res = qn_shared<float>(0);
     const u8 *gate_w = spec::fused ? wu : wg;
     const glu_weights<gate_dt, one_type ? 2 : 0> w = {gate_w, wu};
@@ -40,7 +41,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     }
     slice s;
     load_slice(s, q8 + row * q8_row_bytes(spec::n_in));
-    const float factor = rms_factor(squares + row * n_group);
+    const rms_share rms = load_rms(squares + row * n_group);
     gemv_rows(w, turn * first, turn * last, rows, s, res);
     if constexpr (!one_type) {
         const glu_weights<spec::up_dtype, 1> w1 = {gate_w, wu};
@@ -48,6 +49,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
         load_first(rows1, w1, first, last);
         gemv_rows(w1, first, last, rows1, s, res + (int)chunk * spec::slices);
     }
+    const float factor = rms_factor(rms);
     __syncthreads();
     for (int at = first + threadIdx.x; at < first + (int)chunk; at += 32 * spec::warps) {
         float y = 0.0f;

@@ -3,15 +3,10 @@
 #include "epilogue.cuh"
 #include "gemv.cuh"
 
-struct linear_segment {
-    const u8 *w;
-    const float *bias, *scale;
-};
-
-template <int SEG> QN_DEV float segment_row(const linear_segment *s, int local, const float *x)
+template <int SEG> QN_DEV float segment_row(const u8 *w, int local, const float *x)
 {
     constexpr int dt = spec::seg_dtype[SEG] < 0 ? 0 : spec::seg_dtype[SEG];
-    return gemv_row<dt>(s[SEG].w, spec::seg_out[SEG], local, x, spec::n_in);
+    return gemv_row<dt>(w, spec::seg_out[SEG], local, x, spec::n_in);
 }
 
 QN_ENTRY(32 * spec::warps)
@@ -25,16 +20,14 @@ QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i
     if (row >= (spec::outputs ? st->n_out : st->n_rows) || at >= spec::n_out) {
         return;
     }
-    const linear_segment s[3] = {{w0, b0, s0}, {w1, b1, s1}, {w2, b2, s2}};
-    constexpr int end0 = spec::seg_out[0], end1 = end0 + spec::seg_out[1];
     x += row * x_stride;
-    const int seg = at < end0 ? 0 : at < end1 ? 1 : 2;
-    const int local = seg == 0 ? at : seg == 1 ? at - end0 : at - end1;
-    float y = seg == 0   ? segment_row<0>(s, local, x)
-              : seg == 1 ? segment_row<1>(s, local, x)
-                         : segment_row<2>(s, local, x);
+    const int seg = segment_of(at), local = segment_row_of(at);
+    float y = seg == 0   ? segment_row<0>(w0, local, x)
+              : seg == 1 ? segment_row<1>(w1, local, x)
+                         : segment_row<2>(w2, local, x);
     if (threadIdx.x % WARP == 0) {
-        y = linear_epilogue(y, at, seg, local, s[seg].bias, s[seg].scale, div);
+        const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
+        y = linear_epilogue(y, at, load_tail(at, bias, scale, div));
         out[row * out_stride + at] = spec::residual ? base[row * base_stride + at] + y : y;
     }
 }

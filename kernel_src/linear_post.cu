@@ -14,11 +14,9 @@ QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, const floa
     if (row >= (spec::outputs ? st->n_out : st->n_rows) || at >= spec::n_out) {
         return;
     }
-    constexpr int end0 = spec::seg_out[0], end1 = end0 + spec::seg_out[1];
-    const int seg = at < end0 ? 0 : at < end1 ? 1 : 2;
-    const int local = seg == 0 ? at : seg == 1 ? at - end0 : at - end1;
+    const int seg = segment_of(at);
     const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
     const float product = y[(i64)row * spec::n_out + at] * (spec::scaled ? row_scale[row] : 1.0f);
-    const float v = linear_epilogue(product, at, seg, local, bias, scale, div);
+    const float v = linear_epilogue(product, at, load_tail(at, bias, scale, div));
     out[row * out_stride + at] = spec::residual ? base[row * base_stride + at] + v : v;
 }

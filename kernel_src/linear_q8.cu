@@ -54,6 +54,13 @@ constexpr int cut1 = same01 ? (same12 ? seg_last : seg_end[1]) : seg_end[0]; // 
 constexpr int cut2 = same01 ? seg_last : (same12 ? seg_last : seg_end[1]);
 constexpr int seg2nd = same01 ? 2 : 1; // a segment of the second stretch, if there is one
 
+// Everything else that output `at` takes. The weights among it are asked for before the kernel before has
+// ended.
+struct output_tail {
+    linear_tail own;
+    float norm, base;
+};
+
 QN_ENTRY(32 * spec::warps)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
           i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
@@ -61,18 +68,34 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
           const float *squares, const float *norm_w, u8 *q8_next, float *squares_next)
 {
     ptx_grid_launch();
-    const int row = blockIdx.y, first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
+    const int row = spec::one_row ? 0 : blockIdx.y;
+    const int first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
+    const auto weights = [&](int at) {
+        const int seg = segment_of(at);
+        output_tail t;
+        t.own = load_tail(at, seg == 0 ? b0 : seg == 1 ? b1 : b2, seg == 0 ? s0 : seg == 1 ? s1 : s2, div);
+        t.norm = spec::norm_next && norm_w ? norm_w[at] : 1.0f;
+        return t;
+    };
     float *res = qn_shared<float>(0);
     const weights_of<dtype_of(0)> of0 = {{w0, w1, w2}};
     stretch<dtype_of(0), 0, cut1> p0;
     p0.start(of0, first, last); // weights do not depend on the kernel before
+    int at = first + threadIdx.x;
+    output_tail tail;
+    if (at < last) {
+        tail = weights(at);
+    }
     ptx_grid_wait();
     if (!spec::one_row && row >= (spec::outputs ? st->n_out : st->n_rows)) {
         return;
     }
     slice s;
     load_slice(s, q8 + row * q8_row_bytes(spec::n_in));
-    const float factor = rms_factor(squares + row * n_group);
+    const rms_share rms = load_rms(squares + row * n_group);
+    if (spec::residual && at < last) {
+        tail.base = base[row * base_stride + at];
+    }
     p0.run(of0, first, s, res);
     if constexpr (cut1 < cut2) {
         const weights_of<dtype_of(seg2nd)> of1 = {{w0, w1, w2}};
@@ -86,21 +109,23 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
         p2.start(of2, first, last);
         p2.run(of2, first, s, res);
     }
+    const float factor = rms_factor(rms);
     __syncthreads();
-    for (int at = first + threadIdx.x; at < last; at += 32 * spec::warps) {
-        const int seg = at < seg_end[0] ? 0 : at < seg_end[1] ? 1 : 2;
-        const int local = seg == 0 ? at : at - seg_end[seg - 1];
-        const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
-        float y = linear_epilogue(row_sum(res, at - first) * factor, at, seg, local, bias, scale, div);
-        y = spec::residual ? base[row * base_stride + at] + y : y;
+    while (at < last) {
+        float y = linear_epilogue(row_sum(res, at - first) * factor, at, tail.own);
+        y = spec::residual ? tail.base + y : y;
         out[row * out_stride + at] = y;
         if (spec::norm_next) { // whole warps: chunk and n_out are multiples of 32
             const float square = warp_sum(y * y);
-            quantise_group(norm_w ? y * norm_w[at] : y, q8_next + row * q8_row_bytes(spec::n_out),
-                           spec::n_out, at / GROUP);
+            quantise_group(y * tail.norm, q8_next + row * q8_row_bytes(spec::n_out), spec::n_out, at / GROUP);
             if (threadIdx.x % WARP == 0) {
                 squares_next[row * (spec::n_out / GROUP) + at / GROUP] = square;
             }
+        }
+        at += 32 * spec::warps;
+        if (at < last) {
+            tail = weights(at);
+            tail.base = spec::residual ? base[row * base_stride + at] : 0.0f;
         }
     }
 }

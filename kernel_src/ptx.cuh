@@ -62,6 +62,35 @@ QN_DEV i32 ptx_dp4a(u32 a, u32 b, i32 c)
     return d;
 }
 
+// Largest value, sum over the lanes of a warp.
+QN_DEV u32 ptx_warp_max(u32 v)
+{
+#if QN_VARIANT >= 80
+    u32 d;
+    asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(d) : "r"(v));
+    return d;
+#else
+    for (int i = 16; i > 0; i /= 2) {
+        v = max(v, __shfl_xor_sync(0xffffffffu, v, i));
+    }
+    return v;
+#endif
+}
+
+QN_DEV i32 ptx_warp_add(i32 v)
+{
+#if QN_VARIANT >= 80
+    i32 d;
+    asm volatile("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(d) : "r"(v));
+    return d;
+#else
+    for (int i = 16; i > 0; i /= 2) {
+        v += __shfl_xor_sync(0xffffffffu, v, i);
+    }
+    return v;
+#endif
+}
+
 // Waits until the kernel before this one in the stream is done (programmatic dependent launch). Every kernel
 // calls it before it reads or writes what another kernel touches; before sm_90 there is nothing to wait for.
 QN_DEV void ptx_grid_wait()

@@ -19,12 +19,10 @@ QN_DEV i64 q8_row_bytes(int n)
 QN_DEV void quantise_group(float v, u8 *q8, int n, int g)
 {
     const int lane = threadIdx.x % WARP, n_group = n / GROUP;
-    const float top = warp_max(fabsf(v)), d = top * (1.0f / 127.0f);
+    // Bits of numbers that are not negative are in the numbers' order; those of NaN are above all.
+    const float top = __uint_as_float(ptx_warp_max(__float_as_uint(fabsf(v)))), d = top * (1.0f / 127.0f);
     const int code = __float2int_rn(top > 0.0f ? v * (127.0f / top) : 0.0f);
-    int sum = code;
-    for (int k = WARP / 2; k > 0; k /= 2) {
-        sum += __shfl_xor_sync(0xffffffffu, sum, k);
-    }
+    const int sum = ptx_warp_add(code);
     q8[(lane / 16) * n_group * 16 + g * 16 + lane % 16] = (u8)(i8)code;
     if (lane == 0) {
         ((f32x2 *)(q8 + n_group * 32))[g] = f32x2{d, d * (float)sum};

@@ -40,6 +40,16 @@ QN_DEV i32 ptx_dp4a(u32 a, u32 b, i32 c)
     return c;
 }
 
+static inline u32 ptx_warp_max(u32 v, EMU_SITE)
+{
+    return (u32)emu_warp_op("redux.max", emu_reduce, 0xffffffffu, v, EMU_UMAX, file, line);
+}
+
+static inline i32 ptx_warp_add(i32 v, EMU_SITE)
+{
+    return (i32)emu_warp_op("redux.add", emu_reduce, 0xffffffffu, (u32)v, EMU_ADD, file, line);
+}
+
 QN_DEV void ptx_grid_wait()
 {
     emu_grid_wait();
