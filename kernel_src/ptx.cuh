@@ -44,11 +44,15 @@ QN_DEV float ptx_reciprocal(float x)
     return y;
 }
 
-// 16 bytes of data that is read once: streams past L1.
+// 16 bytes of data that is read once: streams past L1; what follows it in memory comes into L2.
 QN_DEV u32x4 ptx_load_stream(const void *p)
 {
     u32x4 v;
+#if QN_VARIANT >= 80
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+#else
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+#endif
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(p));
     return v;
