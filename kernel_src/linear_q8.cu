@@ -1,8 +1,9 @@
 // linear_q8.cu: the `linear` op for few rows with quantised weights and 8-bit activations.
 // Where spec::norm_next, the RMS norm that follows is begun here: besides the new residual stream, x * norm
 // weight goes out as 8-bit groups with the sum of squares of each group; the reader divides (rms_factor).
-// grid: (blocks, rows); a block does `chunk` consecutive outputs (a multiple of 32 where norm_next).
-// block: 32 * spec::warps; shared: chunk * slices floats.
+// grid: (blocks, rows); a block does consecutive outputs whose costs (spec::row_cost0.., by segment) add up
+// to about `chunk`: `chunk` outputs where a cost is 1 (a multiple of 32 where norm_next). block: 32 *
+// spec::warps; shared: outputs of a block * slices floats.
 #include "epilogue.cuh"
 #include "gemv_q8.cuh"
 
@@ -54,6 +55,21 @@ constexpr int cut1 = same01 ? (same12 ? seg_last : seg_end[1]) : seg_end[0]; // 
 constexpr int cut2 = same01 ? seg_last : (same12 ? seg_last : seg_end[1]);
 constexpr int seg2nd = same01 ? 2 : 1; // a segment of the second stretch, if there is one
 
+// First output of block b.
+QN_DEV int first_output(int b, int chunk)
+{
+    constexpr int c0 = spec::row_cost0, c1 = spec::row_cost1, c2 = spec::row_cost2;
+    const int p = b * chunk;
+    if (c0 == 1) {
+        return min(p, spec::n_out);
+    }
+    constexpr int e0 = spec::seg_out[0] * c0, e1 = e0 + spec::seg_out[1] * c1;
+    const int at = p < e0   ? (p + c0 - 1) / c0
+                   : p < e1 ? seg_end[0] + (p - e0 + c1 - 1) / c1
+                            : seg_end[1] + (p - e1 + c2 - 1) / c2;
+    return min(at, spec::n_out);
+}
+
 // Everything else that output `at` takes. The weights among it are asked for before the kernel before has
 // ended.
 struct output_tail {
@@ -69,7 +85,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
 {
     ptx_grid_launch();
     const int row = spec::one_row ? 0 : blockIdx.y;
-    const int first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
+    const int first = first_output(blockIdx.x, (int)chunk), last = first_output(blockIdx.x + 1, (int)chunk);
     const auto weights = [&](int at) {
         const int seg = segment_of(at);
         output_tail t;

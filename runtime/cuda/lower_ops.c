@@ -99,7 +99,7 @@ static int need_q8(lowerer *l, qn_view in)
 
 /* Shape of a GEMV launch: warps that share a row, warps of a block, outputs of a block, blocks. */
 typedef struct gemv_shape {
-    int slices, warps, chunk;
+    int slices, warps, chunk, rows; /* rows: most outputs of a block */
     uint32_t blocks;
 } gemv_shape;
 
@@ -118,6 +118,37 @@ static gemv_shape shape_of(const lowerer *l, int n_in, int n_out, int grain)
         sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
     g.chunk = (tiles + sms - 1) / sms * grain;
     g.blocks = qn_ceil_div(n_out, g.chunk);
+    g.rows = g.chunk;
+    return g;
+}
+
+/* The same for segments of several types: a block's rows by what they cost, their bytes. cost: of a row of
+ * each segment; all 1 where there is one type. */
+static gemv_shape shape_of_segments(const lowerer *l, const qn_spec_linear *sp, const qn_tensor *const w[3],
+                                    int grain, int cost[3])
+{
+    gemv_shape g = shape_of(l, sp->n_in, sp->n_out, grain);
+    int64_t total = 0;
+    int least = 0;
+    bool mixed = false;
+    for (int i = 0; i < 3; i++) {
+        cost[i] = 1;
+        mixed = mixed || (i < sp->n_seg && sp->seg_dtype[i] != sp->seg_dtype[0]);
+    }
+    for (int i = 0; mixed && i < sp->n_seg; i++) {
+        cost[i] = (int)(qn_cuda_weight_bytes(w[i]) / w[i]->ne[1] / 16);
+        total += (int64_t)cost[i] * sp->seg_out[i];
+        least = i == 0 || cost[i] < least ? cost[i] : least;
+    }
+    if (!mixed || grain > 1 || least < 2 || total > INT32_MAX / 2) {
+        cost[0] = cost[1] = cost[2] = 1;
+        return g;
+    }
+    int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
+    int units = (int)qn_ceil_div(total, sms);
+    g.blocks = qn_ceil_div(total, units);
+    g.chunk = units;
+    g.rows = units / least + 2;
     return g;
 }
 
@@ -303,18 +334,22 @@ static int linear_q8(lowerer *l)
 {
     const qn_step *s = l->step, *next = norm_to_begin(l);
     const qn_spec_linear *sp = &s->spec.linear;
-    gemv_shape g = shape_of(l, sp->n_in, sp->n_out, next ? 32 : 1);
+    const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
+    int cost[3];
+    gemv_shape g = shape_of_segments(l, sp, w, next ? 32 : 1, cost);
     if (need_q8(l, s->in[0])) {
         return -1;
     }
     launch k = {.kernel = "linear_q8.cu",
                 .path = "gemv 8-bit",
                 .consts = {CONST("warps", g.warps), CONST("slices", g.slices),
-                           CONST("outputs", qn_lower_outputs(l)), CONST("one_row", l->mode == LOWER_DECODE)},
-                .n_const = 4,
+                           CONST("outputs", qn_lower_outputs(l)), CONST("one_row", l->mode == LOWER_DECODE),
+                           CONST("row_cost0", cost[0]), CONST("row_cost1", cost[1]),
+                           CONST("row_cost2", cost[2])},
+                .n_const = 7,
                 .grid = {g.blocks, 1, 1},
                 .threads = 32 * (uint32_t)g.warps,
-                .shared = 4 * (uint32_t)(g.chunk * g.slices),
+                .shared = 4 * (uint32_t)(g.rows * g.slices),
                 .rows_axis = 1,
                 .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, s->in[1]),
                          qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
