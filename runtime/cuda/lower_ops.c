@@ -183,14 +183,45 @@ static int lower_select(lowerer *l)
     return qn_lower_launch(l, &k);
 }
 
+/* The step after this one, where it is an RMS norm of what this step adds to the stream that can be made
+ * here: all who read its result take it in 8 bits. NULL: it is not. */
+static const qn_step *norm_of_sum(const lowerer *l, bool adds)
+{
+    const qn_step *s = l->step, *end = l->plan->steps + l->plan->n_step, *n = s + 1;
+    const qn_spec_norm *sp = &n->spec.norm;
+    if (l->opts->no_fuse || n == end || n->op->id != QN_OP_NORM || !adds || !few(l) || sp->residual ||
+        sp->kind != QN_NORM_RMS || sp->has_b || sp->groups != 1 || sp->out_scale != 1.0f || sp->n % 32 != 0 ||
+        n->rows != s->rows || memcmp(&n->in[0], &s->out[0], sizeof n->in[0]) != 0 ||
+        n->out[0].buf == s->out[0].buf) {
+        return NULL;
+    }
+    for (const qn_step *r = n + 1; r < end && r->out[0].buf != n->out[0].buf; r++) {
+        const qn_tensor *lin[3] = {r->w[0], r->w[3], r->w[6]};
+        bool reads = r->in[0].buf == n->out[0].buf || r->in[1].buf == n->out[0].buf;
+        bool served = (r->op->id == QN_OP_LINEAR && takes_q8(l, lin, 3)) ||
+                      (r->op->id == QN_OP_GLU && takes_q8(l, lin, 2) && !(r->spec.glu.sparsity_std > 0));
+        if (reads && !served) {
+            return NULL;
+        }
+    }
+    return n;
+}
+
 static int lower_norm(lowerer *l)
 {
     const qn_step *s = l->step, *before = l->from_product == s ? s - 1 : NULL;
     const qn_cuda_mem *m = l->opts->mem;
     uint32_t threads = decode_threads(l, qn_row_threads(s->spec.norm.n));
     bool f32 = true, whole = s->spec.norm.groups == 1;
+    const qn_step *next = norm_of_sum(l, s->spec.norm.residual && whole);
+    int32_t next_eps = 0;
     l->q8_view.buf = -1;
     bool q8 = !s->spec.norm.residual && whole && q8_target(l, s->out[0]);
+    if (next) {
+        q8_target(l, next->out[0]);
+        memcpy(&next_eps, &next->spec.norm.eps, sizeof next_eps);
+        l->done = next;
+    }
     int half = whole ? qn_lower_half_out(l, s->out[0], &f32) : 0;
     /* Of a product: the row is base + product, which others may read too. */
     bool add = before && before->spec.linear.residual;
@@ -200,8 +231,9 @@ static int lower_norm(lowerer *l)
                 .consts = {CONST("threads", (int)threads), CONST("outputs", qn_lower_outputs(l)),
                            CONST("q8_out", q8), CONST_SYMBOL("product", before != NULL), CONST("add", add),
                            CONST("scaled", before && l->scaled), CONST("sum_out", sum),
-                           CONST_SYMBOL("half_out", half), CONST("f32_out", f32)},
-                .n_const = 9,
+                           CONST_SYMBOL("half_out", half), CONST("f32_out", f32),
+                           CONST_SYMBOL("next", next != NULL), CONST("next_eps_bits", next_eps)},
+                .n_const = 11,
                 .grid = {1, (uint32_t)s->spec.norm.groups, 1},
                 .threads = threads,
                 .shared = threads / 32 * 4,
@@ -210,8 +242,9 @@ static int lower_norm(lowerer *l)
                          qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
                          qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[0]),
                          qn_lower_weight(l, s->w[1]), q8_at(l), m->product, m->row_scale, m->a16,
-                         qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0])},
-                .n_arg = 15};
+                         qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
+                         next ? qn_lower_weight(l, next->w[0]) : 0},
+                .n_arg = 16};
     return qn_lower_launch(l, &k);
 }
 
@@ -295,30 +328,6 @@ static int lower_attention(lowerer *l)
     return qn_lower_launch(l, &k);
 }
 
-/* Can the step after this one, an RMS norm of the stream this product adds to, be begun in its epilogue? All
- * who read the norm's result must take it in 8 bits. */
-static const qn_step *norm_to_begin(const lowerer *l)
-{
-    const qn_step *s = l->step, *end = l->plan->steps + l->plan->n_step, *n = s + 1;
-    const qn_spec_norm *sp = &n->spec.norm;
-    if (l->opts->no_fuse || n == end || n->op->id != QN_OP_NORM || !s->spec.linear.residual || sp->residual ||
-        sp->kind != QN_NORM_RMS || sp->has_b || sp->groups != 1 || sp->out_scale != 1.0f || sp->n % 32 != 0 ||
-        n->rows != s->rows || memcmp(&n->in[0], &s->out[0], sizeof n->in[0]) != 0 ||
-        n->out[0].buf == s->out[0].buf) {
-        return NULL;
-    }
-    for (const qn_step *r = n + 1; r < end && r->out[0].buf != n->out[0].buf; r++) {
-        const qn_tensor *lin[3] = {r->w[0], r->w[3], r->w[6]};
-        bool reads = r->in[0].buf == n->out[0].buf || r->in[1].buf == n->out[0].buf;
-        bool served = (r->op->id == QN_OP_LINEAR && takes_q8(l, lin, 3)) ||
-                      (r->op->id == QN_OP_GLU && takes_q8(l, lin, 2) && !(r->spec.glu.sparsity_std > 0));
-        if (reads && !served) {
-            return NULL;
-        }
-    }
-    return n;
-}
-
 /* Constants and argument of a product that reads a begun norm. */
 static void add_rms(const lowerer *l, launch *k)
 {
@@ -332,7 +341,7 @@ static void add_rms(const lowerer *l, launch *k)
 /* Quantised weights, 8-bit activations. */
 static int linear_q8(lowerer *l)
 {
-    const qn_step *s = l->step, *next = norm_to_begin(l);
+    const qn_step *s = l->step, *next = norm_of_sum(l, s->spec.linear.residual);
     const qn_spec_linear *sp = &s->spec.linear;
     const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
     int cost[3];
@@ -340,21 +349,20 @@ static int linear_q8(lowerer *l)
     if (need_q8(l, s->in[0])) {
         return -1;
     }
-    launch k = {.kernel = "linear_q8.cu",
-                .path = "gemv 8-bit",
-                .consts = {CONST("warps", g.warps), CONST("slices", g.slices),
-                           CONST("outputs", qn_lower_outputs(l)), CONST("one_row", l->mode == LOWER_DECODE),
-                           CONST("row_cost0", cost[0]), CONST("row_cost1", cost[1]),
-                           CONST("row_cost2", cost[2])},
-                .n_const = 7,
-                .grid = {g.blocks, 1, 1},
-                .threads = 32 * (uint32_t)g.warps,
-                .shared = 4 * (uint32_t)(g.rows * g.slices),
-                .rows_axis = 1,
-                .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, s->in[1]),
-                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
-                         qn_lower_stride(l, s->out[0])},
-                .n_arg = 7};
+    launch k = {
+        .kernel = "linear_q8.cu",
+        .path = "gemv 8-bit",
+        .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("outputs", qn_lower_outputs(l)),
+                   CONST("one_row", l->mode == LOWER_DECODE), CONST("row_cost0", cost[0]),
+                   CONST("row_cost1", cost[1]), CONST("row_cost2", cost[2])},
+        .n_const = 7,
+        .grid = {g.blocks, 1, 1},
+        .threads = 32 * (uint32_t)g.warps,
+        .shared = 4 * (uint32_t)(g.rows * g.slices),
+        .rows_axis = 1,
+        .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, s->in[1]),
+                 qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0])},
+        .n_arg = 7};
     for (int i = 0; i < 10; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
