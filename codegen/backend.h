@@ -143,6 +143,10 @@ struct qn_exec {
     int (*kv_rows)(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool store, qn_err *err);
     /* What the output of a step of such a run is computed in. */
     qn_arith (*arith)(const qn_exec *e, const qn_run *r, const qn_step *s);
+    /* The input of an 8-bit product (arith) as that product has it: `rows` rows of n values rounded in place
+     * to multiples of their groups' scales. False: the step has weights that take it unrounded; nothing is
+     * changed. NULL: no step is 8-bit. */
+    bool (*round_input)(const qn_exec *e, const qn_step *s, float *x, int rows, int n);
     /* Runs like `run` (no logits taken) and measures: ms[i] is the time of step i of the phase's plan, and
      * what follows the last step is added to it. Steps run one after the other, each waited for by an event.
      * NULL: not offered. */

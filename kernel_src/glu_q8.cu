@@ -51,6 +51,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     }
     const float factor = rms_factor(rms);
     __syncthreads();
+#pragma unroll 1
     for (int at = first + threadIdx.x; at < first + (int)chunk; at += 32 * spec::warps) {
         float y = 0.0f;
         if (at < last) {

@@ -127,6 +127,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
     }
     const float factor = rms_factor(rms);
     __syncthreads();
+#pragma unroll 1
     while (at < last) {
         float y = linear_epilogue(row_sum(res, at - first) * factor, at, tail.own);
         y = spec::residual ? tail.base + y : y;

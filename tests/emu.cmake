@@ -55,6 +55,7 @@ endforeach()
 foreach(name IN LISTS emu_models)
   list(APPEND emu_model_files ${emu_out}/models/${name}.gguf)
 endforeach()
+list(APPEND emu_model_files ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf) # 8-bit products, types mixed in one step
 add_custom_command(OUTPUT ${emu_out}/stamp BYPRODUCTS ${emu_sources}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${emu_out}/models
   COMMAND Python3::Interpreter ${emu_tools}/make_golden_models.py ${emu_goldens}/archs/spec.txt ${emu_out}/models
@@ -169,6 +170,8 @@ set_tests_properties(emu-sample emu-sample-large PROPERTIES LABELS emu TIMEOUT 6
 # --check's machinery over the lowered lists: each step's kernels on its real inputs against the reference function.
 emu_executable(emu_check emu_kernels ${emu_dir}/emu_check.c ${emu_dir}/emu_exec.c)
 target_link_libraries(emu_check PRIVATE room_engine)
+add_test(NAME emu-check-mix-Q4_K_M COMMAND emu_check ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf)
+set_tests_properties(emu-check-mix-Q4_K_M PROPERTIES LABELS emu TIMEOUT 600)
 foreach(name IN LISTS emu_models)
   add_test(NAME emu-check-${name} COMMAND emu_check ${emu_out}/models/${name}.gguf)
   set_tests_properties(emu-check-${name} PROPERTIES LABELS emu TIMEOUT 600)

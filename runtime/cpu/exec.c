@@ -268,6 +268,29 @@ static qn_arith cpu_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
     return QN_ARITH_F32;
 }
 
+/* Groups of 16 as unpack.h makes them. Weights that are not quantised take f32. */
+static bool cpu_round_input(const qn_exec *e, const qn_step *s, float *x, int rows, int n)
+{
+    enum { GROUP = 16, WEIGHTS = 9 };
+    (void)e;
+    for (int i = 0; i < WEIGHTS; i += 3) { /* linear: 0, 3, 6; glu: 0, 3 */
+        if (s->w[i] && qn_dtype_get(s->w[i]->type)->block_values == 1) {
+            return false;
+        }
+    }
+    for (float *g = x, *end = x + (size_t)rows * (size_t)n; g < end; g += GROUP) {
+        float top = 0;
+        for (int i = 0; i < GROUP; i++) {
+            top = fmaxf(top, fabsf(g[i]));
+        }
+        float d = top < 1e-30f ? 0 : top / 127.0f, up = top < 1e-30f ? 0 : 127.0f / top;
+        for (int i = 0; i < GROUP; i++) {
+            g[i] = d * rintf(g[i] * up);
+        }
+    }
+    return true;
+}
+
 static int alloc_ropes(qn_cpu *c, const qn_plans *p, qn_err *err)
 {
     c->ropes = qn_calloc((size_t)p->prefill.n_step, sizeof *c->ropes);
@@ -344,6 +367,7 @@ int qn_cpu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *op
                         .write = cpu_write,
                         .kv_rows = cpu_kv_rows,
                         .arith = cpu_arith,
+                        .round_input = cpu_round_input,
                         .free = cpu_free};
     c->base.opts.n_threads = thread_count(opts);
     c->fast = opts->exact ? NULL : qn_fast_get(qn_isa_best());

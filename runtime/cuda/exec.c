@@ -305,6 +305,7 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
                         .write = qn_cuda_write,
                         .kv_rows = qn_cuda_kv_rows,
                         .arith = qn_cuda_arith,
+                        .round_input = qn_cuda_round_input,
                         .profile = cuda_profile,
                         .free = cuda_free};
     if (qn_cuda_setup(x, err)) {

@@ -1,4 +1,5 @@
 /* exec_read.c: looking into buffers and KV caches, and putting values there. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/half.h"
@@ -99,4 +100,22 @@ qn_arith qn_cuda_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
         eight = eight && (!s->w[i] || qn_cuda_is_planes(s->w[i]));
     }
     return eight ? QN_ARITH_8BIT : QN_ARITH_F32;
+}
+
+bool qn_cuda_round_input(const qn_exec *e, const qn_step *s, float *x, int rows, int n)
+{
+    enum { GROUP = 32 };
+    (void)e;
+    (void)s;
+    for (float *g = x, *end = x + (size_t)rows * (size_t)n; g < end; g += GROUP) {
+        float top = 0;
+        for (int i = 0; i < GROUP; i++) {
+            top = fmaxf(top, fabsf(g[i]));
+        }
+        float d = top * (1.0f / 127.0f), up = top > 0 ? 127.0f / top : 0;
+        for (int i = 0; i < GROUP; i++) {
+            g[i] = d * rintf(g[i] * up);
+        }
+    }
+    return true;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 2 * 2 * QN_OP_COUNT * QN_ARITH_COUNT };
+enum { MAX_ROWS = 2 * 2 * QN_OP_COUNT * (QN_ARITH_COUNT + 1) };
 
 struct qn_check {
     qn_exec *tested, *reference;
@@ -99,22 +99,27 @@ const char *qn_check_failure(const qn_check *c)
     return c->failure[0] ? c->failure : NULL;
 }
 
-static qn_check_row *row_of(qn_check *c, const qn_step *s, qn_arith arith, qn_phase phase, bool kv)
+static qn_check_row *row_of(qn_check *c, const qn_step *s, qn_arith arith, qn_phase phase, bool kv,
+                            double tolerance)
 {
     for (int i = 0; i < c->n_row; i++) {
         qn_check_row *r = &c->rows[i];
-        if (r->op == s->op && r->arith == arith && r->phase == phase && r->kv == kv) {
+        if (r->op == s->op && r->arith == arith && r->phase == phase && r->kv == kv &&
+            r->tolerance == tolerance) {
             return r;
         }
     }
     qn_check_row *r = &c->rows[c->n_row++]; /* one of each kind at most: they fit */
-    *r = (qn_check_row){s->op, arith, phase, kv, 0, 0, 0, s->op->tolerance[arith], ""};
+    *r = (qn_check_row){s->op, arith, phase, kv, 0, 0, 0, tolerance, ""};
     return r;
 }
 
-static void record(qn_check *c, const qn_run *run, const qn_step *s, qn_arith arith, bool kv, double nmse)
+/* rounded: the reference had the rounded activations of an 8-bit product, so that only sums in f32 differ. */
+static void record(qn_check *c, const qn_run *run, const qn_step *s, qn_arith arith, bool kv, bool rounded,
+                   double nmse)
 {
-    qn_check_row *r = row_of(c, s, arith, run->phase, kv);
+    double tolerance = s->op->tolerance[rounded ? QN_ARITH_F32 : arith];
+    qn_check_row *r = row_of(c, s, arith, run->phase, kv, tolerance);
     if (r->n == 0 || nmse > r->worst) {
         r->worst = nmse;
         snprintf(r->worst_step, sizeof r->worst_step, "%s", s->name);
@@ -138,23 +143,31 @@ static int view_rows(const qn_exec *e, qn_view v, int n)
     return e->plans->bufs[v.buf].rows == QN_ROWS_OUTPUTS ? 1 : n;
 }
 
-static int copy_inputs(qn_check *c, const qn_run *run, const qn_step *s, qn_err *err)
+/* *rounded: the reference gets the activations as an 8-bit product rounds them. */
+static int copy_inputs(qn_check *c, const qn_run *run, const qn_step *s, bool *rounded, qn_err *err)
 {
+    const qn_exec *t = c->tested;
+    *rounded = false;
     for (int i = 0; i < QN_STEP_VIEWS; i++) {
         qn_view v = s->in[i];
         if (v.buf < 0) {
             continue;
         }
         int rows = view_rows(c->tested, v, run->n);
-        if (c->tested->read(c->tested, v, 0, rows, c->a, err) ||
-            c->reference->write(c->reference, v, 0, rows, c->a, err)) {
+        if (c->tested->read(c->tested, v, 0, rows, c->a, err)) {
+            return -1;
+        }
+        if (i == 0 && t->round_input && t->arith(t, run, s) == QN_ARITH_8BIT) {
+            *rounded = t->round_input(t, s, c->a, rows, v.width);
+        }
+        if (c->reference->write(c->reference, v, 0, rows, c->a, err)) {
             return -1;
         }
     }
     return 0;
 }
 
-static int compare_outputs(qn_check *c, const qn_run *run, const qn_step *s, qn_err *err)
+static int compare_outputs(qn_check *c, const qn_run *run, const qn_step *s, bool rounded, qn_err *err)
 {
     qn_arith arith = c->tested->arith(c->tested, run, s);
     double worst = 0;
@@ -171,7 +184,7 @@ static int compare_outputs(qn_check *c, const qn_run *run, const qn_step *s, qn_
         double nmse = qn_check_nmse(c->a, c->b, rows, v.width);
         worst = nmse > worst ? nmse : worst;
     }
-    record(c, run, s, arith, false, worst);
+    record(c, run, s, arith, false, rounded, worst);
     return 0;
 }
 
@@ -185,7 +198,7 @@ static int compare_kv(qn_check *c, const qn_run *run, const qn_step *s, qn_err *
     }
     double k = qn_check_nmse(c->ka, c->kb, run->n, kv->n_head_kv * kv->k_dim);
     double v = qn_check_nmse(c->va, c->vb, run->n, kv->n_head_kv * kv->v_dim);
-    record(c, run, s, QN_ARITH_F16, true, k > v ? k : v);
+    record(c, run, s, QN_ARITH_F16, true, false, k > v ? k : v);
     return c->reference->kv_rows(c->reference, s->kv, run->pos, run->n, c->ka, c->va, true, err);
 }
 
@@ -194,8 +207,9 @@ static int check_step(qn_check *c, qn_run run, const qn_plan *plan, int i, qn_er
     const qn_step *s = &plan->steps[i];
     run.first_step = run.stop_after = i;
     run.hold = true;
-    if (copy_inputs(c, &run, s, err) || c->tested->run(c->tested, &run, err) ||
-        c->reference->run(c->reference, &run, err) || compare_outputs(c, &run, s, err)) {
+    bool rounded;
+    if (copy_inputs(c, &run, s, &rounded, err) || c->tested->run(c->tested, &run, err) ||
+        c->reference->run(c->reference, &run, err) || compare_outputs(c, &run, s, rounded, err)) {
         return -1;
     }
     bool stores = s->op->id == QN_OP_ROPE_KV && s->kv >= 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "cuda/exec.h"
 #include "emu_source.h"
 
 enum { EMU_HEAD_CHUNK = 2048 }; /* so small that the heads of small models come in pieces */
@@ -350,9 +351,13 @@ static int emu_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, b
 
 static qn_arith emu_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
 {
-    bool product = s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU || s->op->id == QN_OP_ATTENTION;
-    bool few = ((const emu_exec *)e)->emu.list == EMU_LIST_FEW;
-    return product && r->phase == QN_PHASE_PREFILL && !few ? QN_ARITH_F16 : QN_ARITH_F32;
+    emu_list list = ((const emu_exec *)e)->emu.list;
+    bool prefill = r->phase == QN_PHASE_PREFILL && list != EMU_LIST_FEW;
+    qn_run as = *r;
+    if (r->phase == QN_PHASE_PREFILL && list != EMU_LIST_AUTO) {
+        as.n = list == EMU_LIST_FEW ? 1 : QN_CUDA_FEW + 1;
+    }
+    return prefill && s->op->id == QN_OP_ATTENTION ? QN_ARITH_F16 : qn_cuda_arith(e, &as, s);
 }
 
 static int emu_exec_run(qn_exec *e, const qn_run *r, qn_err *err)
@@ -435,6 +440,7 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .read = emu_read,
                         .kv_rows = emu_kv_rows,
                         .arith = emu_arith,
+                        .round_input = qn_cuda_round_input,
                         .free = emu_exec_free};
     x->emu = *emu;
     qn_lower_opts lo = {.exec = &x->base.opts,
