@@ -3,7 +3,8 @@
 function, the graph against direct launches, memory over many tokens, cold and damaged caches, compute-sanitizer, start-up
 and speed. No network. Prints a table; OUT_DIR gets report.txt, report.json and, where something failed, failures.txt.
 
-Parts (--only GLOB): goldens, variants, check, graph, flat, cold, damaged, memcheck, racecheck, startup, bench.
+Parts (--only GLOB): goldens, variants, check, graph, flat, cold, damaged, memcheck, racecheck, startup, bench, routes
+(every way that an option selects, beside the default).
 """
 import argparse
 import json
@@ -318,6 +319,33 @@ def bench(b):
     return len(rows), note, rows
 
 
+# What an option selects in place of a default: measured beside it, so that defaults are chosen by figures.
+DECODE = ["-p", "0", "-n", "128", "-d", "0,4096"]
+PROMPT = ["-p", "512,2048", "-n", "0", "-ub", "2048"]
+ROUTES = [("decode", DECODE, []), ("decode", DECODE, ["--persistent"]), ("decode", DECODE, ["--no-fuse"]),
+          ("decode", DECODE, ["--f32-activations"]), ("decode", DECODE, ["--variant", "sm80"]),
+          ("prompt", PROMPT, []), ("prompt", PROMPT, ["--no-tune"]), ("prompt", PROMPT, ["--weight-cache", "off"]),
+          ("prompt", PROMPT, ["--weight-cache", "serial"]), ("prompt", PROMPT, ["--prefill", "mma"]),
+          ("prompt", PROMPT, ["--prefill", "mmq"]), ("prompt", PROMPT, ["--variant", "sm80"])]
+
+
+def routes(b):
+    rows, notes = [], []
+    for m in b.args.model or [b.golden("qwen3").model]:
+        for what, sizes, extra in ROUTES:
+            sizes = sizes if b.args.model else ["-p" if what == "prompt" else "-n", "32", "-n" if what == "prompt" else "-p", "0"]
+            name = " ".join([what] + extra)
+            code, out, err, _ = b.run([b.quern, "bench", m, "-r", "2", "-o", "json", "--backend", b.backend] + sizes +
+                                      (extra if b.backend == "cuda" else []), timeout=120)
+            if code != 0:
+                b.fail("routes %s %s" % (os.path.basename(m), name), err)
+                continue
+            got = json.loads(out)
+            rows += [dict(r, route=name) for r in got]
+            notes.append("%s: %s" % (name, ", ".join("%.1f" % r["avg_ts"] for r in got)))
+    return len(rows), "; ".join(notes), rows
+
+
 def machine(b):
     card = driver = "none"
     try:
@@ -373,7 +401,7 @@ def main():
     start = time.monotonic()
     for name, fn in (("goldens", goldens), ("variants", variants), ("check", check), ("graph", graph), ("flat", flat),
                      ("cold", cold), ("damaged", damaged), ("memcheck", memcheck), ("racecheck", racecheck),
-                     ("startup", startup), ("bench", bench)):
+                     ("startup", startup), ("bench", bench), ("routes", routes)):
         b.part(name, fn)
     about["seconds"] = round(time.monotonic() - start, 1)
     return report(b, about, head)
