@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Bug cases B23 to B29 of docs/bug-cases.md: bugs_gpu.py QUERN FAKE_GPU_DIR [unittest arguments]. FAKE_GPU_DIR holds a
 libcuda.so.1 and a libcublasLt.so.13 without arithmetic (tests/fake/fake_gpu.c); NVRTC is a real one."""
+import array
 import json
 import math
 import os
@@ -214,6 +215,26 @@ class Gpu(CliCase):
         self.clean(r)
         r = self.run_gpu("--backend", "cuda", "--no-graph")
         self.assertEqual((r.code, r.text, r.report["captures"]), (0, want, 0))
+
+    def test_b28_every_way_to_the_card(self):
+        """Nothing is left behind and nothing forbidden is done, whatever is asked for."""
+        ids = self.file("ids", array.array("i", range(1, 40)).tobytes())
+        text = self.file("text", b"0123" * 100)
+        turns = self.file("turns", b"one\ntwo\n")
+        template = self.file("t.jinja", b"{% for m in messages %}{{ m.content }}<|eot|>{% endfor %}A")
+        run = ["run", self.long, "-p", "A", "-n", "12"]
+        for command in (run + ["--temp", "0.8"], run + ["--temp", "1", "--top-k", "0"], run + ["--repeat-penalty", "1.2"],
+                        run + ["--ignore-eos"], run + ["--answers", "3"], run + ["--logprobs", "2"], run + ["--attention", "plain"],
+                        run + ["--f32-activations"], run + ["--variant", "sm80"], run + ["--variant", "sm75"], run + ["--no-fuse"],
+                        run + ["--stop", "x"], run + ["-ub", "1"], ["bench", self.long, "-p", "16", "-n", "8", "-r", "1", "-npl", "4"],
+                        ["perplexity", self.long, "-f", text, "-c", "64", "--chunks", "2"], ["profile", self.long],
+                        ["logits", self.long, "--tokens", ids], ["logits", self.long, "--tokens", ids, "--mode", "decode"],
+                        ["chat", self.long, "--chat-template", template, "-n", "6"]):
+            with open(turns, "rb") as f:
+                r = self.gpu(*command, "--backend", "cuda", stdin=f)
+            self.assertEqual(r.code, 0, (command, r.err))
+            self.clean(r)
+            self.assertLessEqual(r.report["captures"], 4, command)
 
     # B29: memory
     def test_b29_contexts_that_do_not_fit(self):
