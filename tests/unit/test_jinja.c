@@ -301,6 +301,83 @@ static void deep_source(void **state)
     free(source);
 }
 
+/* A template that uses much of the language. */
+static const char rich[] =
+    "{% macro f(a, b='x') %}{{ a ~ b }}{{ caller() if caller else '' }}{{ varargs }}{% endmacro %}\n"
+    "{% set ns = namespace(t='', l=[]) %}{% for i in l if i != 'z' recursive %}{% set ns.t = ns.t + i|upper "
+    "+ m %}"
+    "{% set ns.l = ns.l + [i, loop.index, loop.nextitem] %}{% else %}none{% endfor %}{{ ns.t }}{{ ns.l }}"
+    "{% call(q) f(m, b=n) %}{{ q }}{% endcall %}{% set v | trim %} {{ d|tojson(indent=1) }} {% endset %}{{ v "
+    "}}"
+    "{% with a = m.split(' ') %}{{ a|map('replace', '<', '>')|join('-') }}{{ a|sort|first }}{% endwith %}"
+    "{% filter indent(2) %}{{ '%s %5.1f' % (n, 2.5) }}\n{{ '{:>9}{!r}'.format(m, n) }}{% endfilter %}"
+    "{{ l|batch(2, 'f')|list }}{{ d.items()|list }}{{ l|groupby(0)|list }}{{ m[::-1][1:3] }}{{ dict(a=1, "
+    "**d) }}"
+    "{{ 1 + 2 * 3 ** 2 // 4 }}{{ n.title().center(9, '*') }}{{ range(3)|sum }}{{ 'a' in m and not n is none "
+    "}}";
+
+/* Memory that ends at any point of a rendering is an error like any other, and nothing leaks. */
+static void memory_ends(void **state)
+{
+    (void)state;
+    char whole[4096], got[4096];
+    qn_err err;
+    qn_jinja *t = parsed(rich);
+    qn_jinja_limits limits = qn_jinja_limits_default;
+    assert_int_equal(render(t, NULL, whole, sizeof whole, &err), 0);
+    size_t n_failed = 0;
+    for (size_t memory = 4000;; memory += 16) { /* the variables take some of it */
+        limits.memory = memory;
+        if (render(t, &limits, got, sizeof got, &err) == 0) {
+            assert_string_equal(got, whole);
+            break;
+        }
+        assert_non_null(strstr(err.text, "MiB of memory"));
+        n_failed++;
+    }
+    assert_true(n_failed > 100);
+    limits = qn_jinja_limits_default;
+    for (limits.steps = 1; render(t, &limits, got, sizeof got, &err) != 0; limits.steps++) {
+        assert_non_null(strstr(err.text, "steps"));
+    }
+    assert_string_equal(got, whole);
+    limits = qn_jinja_limits_default;
+    for (limits.depth = 1; render(t, &limits, got, sizeof got, &err) != 0; limits.depth++) {
+        assert_non_null(strstr(err.text, "nested too deeply"));
+    }
+    qn_jinja_free(t);
+}
+
+/* A template that ends anywhere, or has any byte changed, is read or refused. */
+static void damaged_source(void **state)
+{
+    (void)state;
+    static const char bytes[] = "{}%#-'\\(.|\n\xff";
+    char *copy = malloc(sizeof rich), got[1 << 16];
+    qn_err err;
+    qn_jinja *t;
+    const qn_jinja_limits small = {.steps = 100000, .memory = 4 << 20, .output = 4096, .depth = 200};
+    assert_non_null(copy);
+    for (size_t n = 0; n < sizeof rich - 1; n++) {
+        memcpy(copy, rich, n);
+        if (qn_jinja_parse(&t, "t", copy, n, &err) == 0) {
+            (void)render(t, &small, got, sizeof got, &err);
+            qn_jinja_free(t);
+        }
+    }
+    for (size_t i = 0; i < sizeof rich - 1; i++) {
+        for (size_t k = 0; k < sizeof bytes - 1; k += 1 + i % 3) {
+            memcpy(copy, rich, sizeof rich);
+            copy[i] = bytes[k];
+            if (qn_jinja_parse(&t, "t", copy, sizeof rich - 1, &err) == 0) {
+                (void)render(t, &small, got, sizeof got, &err);
+                qn_jinja_free(t);
+            }
+        }
+    }
+    free(copy);
+}
+
 /* What was read once is read the same by every thread. */
 static void *render_often(void *user)
 {
@@ -366,9 +443,10 @@ static void reads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(origins), cmocka_unit_test(shared_buffers), cmocka_unit_test(errors),
-        cmocka_unit_test(raised),  cmocka_unit_test(limits),         cmocka_unit_test(deep_source),
-        cmocka_unit_test(threads), cmocka_unit_test(malformed),      cmocka_unit_test(reads),
+        cmocka_unit_test(origins),     cmocka_unit_test(shared_buffers), cmocka_unit_test(errors),
+        cmocka_unit_test(raised),      cmocka_unit_test(limits),         cmocka_unit_test(deep_source),
+        cmocka_unit_test(memory_ends), cmocka_unit_test(damaged_source), cmocka_unit_test(threads),
+        cmocka_unit_test(malformed),   cmocka_unit_test(reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
