@@ -13,8 +13,17 @@
 
 /* A job is published by one store to `ticket`: job number in the high half, next unclaimed index in the low
  * half. Claiming a range is a compare-exchange on that word, so it can only succeed while the job it was read
- * from still has unclaimed work, and the job's fields cannot have been replaced in between. Workers need not
- * check in: the caller waits for the claimed ranges alone, never for a worker that is still asleep. */
+ * from still has unclaimed work. Before the fields of the next job are written the old ticket is closed
+ * (CLOSED as its index): a late worker that read it and then finds the new fields fails in its
+ * compare-exchange. Workers need not check in: the caller waits for the claimed ranges alone, never for a
+ * worker that is still asleep. */
+
+/* Where a thread that is held up would meet what another does meanwhile: tests make it wait there. */
+#ifndef QN_POOL_PAUSE
+#define QN_POOL_PAUSE() ((void)0)
+#endif
+
+#define CLOSED UINT32_C(0x7fffffff) /* no job has so many indices */
 
 enum {
     SPIN_NS = 40 * 1000, /* longer than the serial stretch between two jobs of a decode step */
@@ -112,16 +121,19 @@ static int work(qn_pool *p, int worker, uint32_t *job)
     int total = 0;
     uint64_t ticket = atomic_load_explicit(&p->ticket, memory_order_acquire);
     for (;;) {
-        int n = atomic_load_explicit(&p->n, memory_order_relaxed);
-        int grain = atomic_load_explicit(&p->grain, memory_order_relaxed);
-        qn_range_fn fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
-        void *arg = atomic_load_explicit(&p->arg, memory_order_relaxed);
+        QN_POOL_PAUSE();
+        /* Acquire: who sees a new field sees the closed ticket too. */
+        int n = atomic_load_explicit(&p->n, memory_order_acquire);
+        int grain = atomic_load_explicit(&p->grain, memory_order_acquire);
+        qn_range_fn fn = atomic_load_explicit(&p->fn, memory_order_acquire);
+        void *arg = atomic_load_explicit(&p->arg, memory_order_acquire);
         int first = (int)(uint32_t)ticket;
         if (first >= n || grain < 1) {
             *job = ticket_job(ticket);
             return total;
         }
         int len = range_len(p, n, n - first, grain);
+        QN_POOL_PAUSE();
         uint64_t next = (ticket & 0xffffffff00000000u) | (uint32_t)(first + len);
         if (atomic_compare_exchange_strong_explicit(&p->ticket, &ticket, next, memory_order_acq_rel,
                                                     memory_order_acquire)) {
@@ -162,6 +174,13 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
+/* Nobody takes anything of the job that has ended any more. */
+static void close_ticket(qn_pool *p)
+{
+    uint64_t job = ticket_job(atomic_load_explicit(&p->ticket, memory_order_relaxed));
+    atomic_store(&p->ticket, job << 32 | CLOSED);
+}
+
 /* Starts the job whose fields are set; index 0 is the first unclaimed one. */
 static void publish(qn_pool *p)
 {
@@ -184,11 +203,13 @@ void qn_parallel(qn_pool *p, int n, int grain, qn_range_fn fn, void *arg)
         fn(arg, 0, n, 0);
         return;
     }
-    atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
-    atomic_store_explicit(&p->arg, arg, memory_order_relaxed);
-    atomic_store_explicit(&p->n, n, memory_order_relaxed);
-    atomic_store_explicit(&p->grain, grain, memory_order_relaxed);
+    close_ticket(p);
+    atomic_store_explicit(&p->fn, fn, memory_order_release);
+    atomic_store_explicit(&p->arg, arg, memory_order_release);
+    atomic_store_explicit(&p->n, n, memory_order_release);
+    atomic_store_explicit(&p->grain, grain, memory_order_release);
     atomic_store_explicit(&p->done, 0, memory_order_relaxed);
+    QN_POOL_PAUSE();
     publish(p);
     uint32_t job;
     int others = n - work(p, 0, &job); /* indices that the workers took */
@@ -207,7 +228,8 @@ void qn_parallel(qn_pool *p, int n, int grain, qn_range_fn fn, void *arg)
 static void stop_workers(qn_pool *p, int n_started)
 {
     atomic_store_explicit(&p->stop, true, memory_order_relaxed);
-    atomic_store_explicit(&p->n, 0, memory_order_relaxed);
+    close_ticket(p);
+    atomic_store_explicit(&p->n, 0, memory_order_release);
     publish(p);
     for (int i = 0; i < n_started; i++) {
         pthread_join(p->workers[i].thread, NULL);
