@@ -42,6 +42,8 @@ typedef struct qn_exec_opts {
     const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
     bool no_graph;          /* decode by direct launches */
     bool persistent;        /* decode as one launch a token */
+    bool rows_apart;        /* few rows: each goes through the weights by itself, as in decode */
+    bool plain_gemv;        /* f16 and bf16 weights: a warp a row, as for f32 weights */
     bool plain_attention;   /* prompts through the kernels of decode */
     qn_weight_cache weight_cache;
     qn_prefill prefill;

@@ -149,6 +149,15 @@ QN_DEV void *ptx_global_pointer(u64 address)
     return __cvta_global_to_generic(address);
 }
 
+// d += a * b, 16x8x32, signed bytes, exact; sm_80 and newer.
+QN_DEV void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 QN_DEV u32 ptx_shared_address(const void *p)
 {
     return (u32)__cvta_generic_to_shared(p);

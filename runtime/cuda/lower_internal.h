@@ -4,6 +4,8 @@
 
 #include "cuda/lower.h"
 
+enum { QN_LOWER_PHASE_WARPS = 12 };
+
 typedef enum lower_mode { LOWER_DECODE, LOWER_FEW, LOWER_PREFILL } lower_mode;
 
 typedef struct lowerer {
@@ -89,6 +91,17 @@ int qn_lower_altup(lowerer *l);
 int qn_lower_latent_kv(lowerer *l);
 /* The way of a quantised weight into planes; l->list takes it. */
 int qn_lower_repack(lowerer *l, const qn_tensor *t);
+/* lower_cols.c: do few rows go through the weights at once? Makes such a launch of one for 8-bit activations
+ * whose first constant is "warps" and whose third argument is the outputs of a block; `sets`: weight rows an
+ * output. */
+bool qn_lower_in_columns(const lowerer *l);
+void qn_lower_columns(const lowerer *l, launch *k, const char *kernel, int n_in, int n_out, int grain,
+                      int sets);
+/* lower_half.c: products of few rows whose weights (those of w[n] that are not NULL) are all f16 or all bf16,
+ * with rows that 16 bytes fit. */
+bool qn_lower_takes_half(const lowerer *l, qn_view in, const qn_tensor *const *w, int n);
+int qn_lower_linear_half(lowerer *l);
+int qn_lower_glu_half(lowerer *l);
 /* The choices of the next token: lower_choice.c; the greedy one goes to the end of the decode list too. */
 int qn_lower_choices(lowerer *l, const qn_plan *decode);
 void qn_cuda_choice_sizes(qn_cuda_sizes *z, int n_vocab, const qn_exec_opts *opts);

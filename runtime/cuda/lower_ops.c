@@ -14,8 +14,6 @@ uint32_t qn_ceil_div(int64_t a, int64_t b)
     return (uint32_t)((a + b - 1) / b);
 }
 
-enum { PHASE_WARPS = 12 };
-
 uint32_t qn_row_threads(int n)
 {
     uint32_t t = 32;
@@ -107,7 +105,7 @@ static gemv_shape shape_of(const lowerer *l, int n_in, int n_out, int grain)
 {
     enum { SPAN = 128, MAX_STEPS = 5 };
     /* A phase of the persistent kernel has its parameters in registers: fewer warps, more registers each. */
-    int most = l->opts->persistent && l->mode == LOWER_DECODE ? PHASE_WARPS : 16;
+    int most = l->opts->persistent && l->mode == LOWER_DECODE ? QN_LOWER_PHASE_WARPS : 16;
     gemv_shape g;
     int groups = n_in / 32, spans = (groups + SPAN - 1) / SPAN;
     g.slices =
@@ -339,7 +337,7 @@ static void add_rms(const lowerer *l, launch *k)
 }
 
 /* Quantised weights, 8-bit activations. */
-static int linear_q8(lowerer *l)
+static int linear_q8(lowerer *l, bool cols)
 {
     const qn_step *s = l->step, *next = norm_of_sum(l, s->spec.linear.residual);
     const qn_spec_linear *sp = &s->spec.linear;
@@ -377,7 +375,28 @@ static int linear_q8(lowerer *l)
     k.args[k.n_arg++] = next ? qn_lower_weight(l, next->w[0]) : 0;
     k.args[k.n_arg++] = q8_at(l);
     k.args[k.n_arg++] = l->opts->mem->squares[l->q8_turn];
+    if (cols) {
+        qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1);
+    }
     return qn_lower_launch(l, &k);
+}
+
+/* Of a short prompt only the last row may be asked for: one row has its own kernel, without columns. */
+static int linear_columns(lowerer *l)
+{
+    if (!qn_lower_outputs(l) || l->step->spec.linear.residual) {
+        return linear_q8(l, true);
+    }
+    if (need_q8(l, l->step->in[0])) {
+        return -1;
+    }
+    l->max_rows = 1;
+    int rc = linear_q8(l, false);
+    l->max_rows = 0;
+    l->min_rows = 2;
+    rc = rc ? rc : linear_q8(l, true);
+    l->min_rows = 0;
+    return rc;
 }
 
 static int lower_linear(lowerer *l)
@@ -390,7 +409,10 @@ int qn_lower_linear_few(lowerer *l)
     const qn_step *s = l->step;
     const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
     if (takes_q8(l, w, 3)) {
-        return linear_q8(l);
+        return qn_lower_in_columns(l) ? linear_columns(l) : linear_q8(l, false);
+    }
+    if (qn_lower_takes_half(l, s->in[0], w, 3)) {
+        return qn_lower_linear_half(l);
     }
     enum { WARPS = 4 };
     launch k = {.kernel = "linear.cu",
@@ -438,6 +460,9 @@ static int glu_q8(lowerer *l)
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
     k.args[k.n_arg++] = squares;
+    if (qn_lower_in_columns(l)) {
+        qn_lower_columns(l, &k, "glu_cols.cu", sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 16, 2);
+    }
     return qn_lower_launch(l, &k);
 }
 
@@ -455,6 +480,9 @@ static int lower_glu(lowerer *l)
         return glu_q8(l);
     }
     l->q8_view.buf = -1;
+    if (!raw && qn_lower_takes_half(l, s->in[0], pair, 2)) {
+        return qn_lower_glu_half(l);
+    }
     enum { WARPS = 4 };
     launch k = {.kernel = "glu.cu",
                 .path = "gemv",

@@ -223,7 +223,9 @@ typedef struct quern_session_params {
     bool no_fuse;           /* every step a kernel of its own */
     bool no_graph;          /* decode by direct launches instead of a captured graph */
     bool persistent;        /* decode as one launch a token whose blocks wait for each other */
-    bool plain_attention;   /* prompts through decode's attention kernels, for bisecting */
+    bool rows_apart;      /* several sequences, short prompts: each row goes through the weights by itself */
+    bool plain_gemv;      /* decode: f16 and bf16 weights by the kernels of f32 ones */
+    bool plain_attention; /* prompts through decode's attention kernels, for bisecting */
     quern_weight_cache weight_cache;
     quern_prefill prefill;
     bool no_tune; /* the library's first algorithm for each product; otherwise several are timed at load */

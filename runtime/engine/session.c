@@ -67,6 +67,8 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .variant = p->variant,
         .no_graph = p->no_graph,
         .persistent = p->persistent,
+        .rows_apart = p->rows_apart,
+        .plain_gemv = p->plain_gemv,
         .plain_attention = p->plain_attention,
         .weight_cache = (qn_weight_cache)p->weight_cache,
         .prefill = (qn_prefill)p->prefill,

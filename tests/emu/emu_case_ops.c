@@ -160,6 +160,27 @@ static int make_linear(emu_case *c, const int *f)
     return 0;
 }
 
+/* Long rows: lanes that take 2 or 4 groups each, spans that are whole or end early, several pieces. */
+static int make_linear_long(emu_case *c, const int *f)
+{
+    static const qn_type some[7] = {QN_Q4_0, QN_Q5_1, QN_Q8_0, QN_Q2_K, QN_Q4_K, QN_Q6_K, QN_BF16};
+    static const int of_32[5] = {1088, 2176, 3840, 4096, 4448}, of_256[5] = {1280, 2304, 3840, 4096, 4608};
+    qn_type type = some[f[0]];
+    int n_in = qn_dtype_get(type)->block_values == 256 ? of_256[f[1]] : of_32[f[1]], n_out = 20;
+    qn_spec_linear *s = &c->steps[0].spec.linear;
+    *s = (qn_spec_linear){.n_in = n_in,
+                          .n_out = n_out,
+                          .n_seg = 1,
+                          .seg_out = {n_out},
+                          .seg_dtype = {(int)type, -1, -1},
+                          .out_scale = 1};
+    c->steps[0].w[0] = case_tensor(c, type, n_in, n_out, 0.1f);
+    linear_rows(c, n_in, n_out, 0, 0);
+    c->tol_many = product_tolerance(type == QN_BF16);
+    snprintf(c->name, sizeof c->name, "linear long %s n_in %d", type_name(type), n_in);
+    return 0;
+}
+
 /* The epilogue's parts. */
 static int make_linear_epilogue(emu_case *c, const int *f)
 {
@@ -456,6 +477,7 @@ const emu_factors emu_all_factors[] = {
     {"linear", 6, {N_TYPES, 3, 2, 3, 3, 2}, make_linear},
     {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue},
     {"linear", 5, {3, 4, 2, 2, 2}, make_chain},
+    {"linear", 2, {7, 5}, make_linear_long},
     {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu},
     {"rope_kv", 12, {6, 7, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
     {"attention", 7, {6, 8, 3, 4, 2, 2, 2}, make_attention},

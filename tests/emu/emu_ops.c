@@ -188,8 +188,8 @@ static int check_q8_outputs(const emu_case *c, qn_exec *emu, const qn_cuda_list 
     static const struct {
         const char *kernel;
         int arg;
-    } writers[3] = {{"norm", 9}, {"glu_q8", 5}, {"attention_combine", 5}};
-    for (int i = 0; i < 3; i++) {
+    } writers[] = {{"norm", 9}, {"glu_q8", 5}, {"glu_cols", 5}, {"attention_combine", 5}};
+    for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
         const qn_cuda_action *a = emu_find_action(emu, list, writers[i].kernel, 0);
         if (a && strstr(emu_exec_lowered(emu)->programs[a->program].source.text, "q8_out = 1;") &&
             check_view(emu, a->step->out[0], a->args[writers[i].arg], rows_of(c, rows), NULL, err)) {
@@ -199,6 +199,13 @@ static int check_q8_outputs(const emu_case *c, qn_exec *emu, const qn_cuda_list 
     return 0;
 }
 
+/* The nth product of 8-bit activations in a list. */
+static const qn_cuda_action *find_q8(const qn_exec *emu, const qn_cuda_list *list, int nth)
+{
+    const qn_cuda_action *a = emu_find_action(emu, list, "linear_q8", nth);
+    return a ? a : emu_find_action(emu, list, "linear_cols", nth);
+}
+
 /* The second half of a chain: the norm's output as the third step got it, then that step. */
 static int run_chain(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_cuda_list *list, int rows,
                      error_sum *e, qn_err *err)
@@ -206,7 +213,7 @@ static int run_chain(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_cuda_list
     enum { Q8_NEXT = 19 };
     qn_cpu *x = (qn_cpu *)cpu;
     const qn_step *norm = &c->steps[1], *last = &c->steps[2];
-    const qn_cuda_action *first = emu_find_action(emu, list, "linear_q8", 0);
+    const qn_cuda_action *first = find_q8(emu, list, 0);
     bool begun =
         strstr(emu_exec_lowered(emu)->programs[first->program].source.text, "norm_next = 1;") != NULL;
     const float *w = norm->w[0] ? (const float *)norm->w[0]->data : NULL;
@@ -227,7 +234,8 @@ static int run_chain(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_cuda_list
             factor[r] = (float)(1 / sqrt(sum / norm->in[0].width + (double)norm->spec.norm.eps));
         }
         take_q8(x, norm->out[0], first->args[Q8_NEXT], rows, factor);
-    } else if (emu_exec_launches(emu, "glu_q8") || emu_find_action(emu, list, "linear_q8", 1)) {
+    } else if (emu_exec_launches(emu, "glu_q8") || emu_exec_launches(emu, "glu_cols") ||
+               find_q8(emu, list, 1)) {
         take_q8(x, norm->out[0], emu_find_action(emu, list, "norm", 0)->args[9], rows, NULL);
     }
     return qn_cpu_ops[last->op->id](x, last, err);
@@ -394,7 +402,9 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, boo
         run.stop_after = c->argmax && w->decode ? -1 : c->plans.prefill.n_step - 1;
         cpu->length = emu->length = c->pos;
         rc = emu->run(emu, &run, err);
-        *q8 = emu_exec_launches(emu, "linear_q8") + emu_exec_launches(emu, "glu_q8") > 0;
+        *q8 = emu_exec_launches(emu, "linear_q8") + emu_exec_launches(emu, "glu_q8") +
+                  emu_exec_launches(emu, "linear_cols") + emu_exec_launches(emu, "glu_cols") >
+              0;
         rc = rc || run_reference(c, w, cpu, emu, &run, e, err) || compare_case(c, cpu, emu, w->rows, e, err)
                  ? -1
                  : 0;

@@ -86,6 +86,13 @@ QN_DEV void *ptx_global_pointer(u64 address)
     return (void *)(uintptr_t)address;
 }
 
+static inline void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1, EMU_SITE)
+{
+    const u32 b[2] = {b0, b1};
+    const emu_mma_bytes m = {d, a, b};
+    emu_warp_op("mma.m16n8k32", emu_mma_s8, 0xffffffffu, (uintptr_t)&m, 0, file, line);
+}
+
 // Only handed to wrappers; nothing in the emulated build dereferences it.
 QN_DEV u32 ptx_shared_address(const void *p)
 {

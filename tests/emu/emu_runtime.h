@@ -32,6 +32,7 @@ void emu_ballot(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out
 void emu_reduce(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 void emu_sync_warp(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 void emu_mma_f16(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_mma_s8(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 void emu_ldmatrix(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 enum { EMU_ADD, EMU_MIN, EMU_MAX, EMU_AND, EMU_OR, EMU_XOR, EMU_UMIN, EMU_UMAX, EMU_EXCHANGE, EMU_CAS };
 
@@ -40,6 +41,10 @@ struct emu_mma {
     float *d;
     const uint32_t *a, *b;
     int k;
+};
+struct emu_mma_bytes {
+    int32_t *d;
+    const uint32_t *a, *b;
 };
 struct emu_matrices { // of ldmatrix
     uint32_t *r;

@@ -221,6 +221,31 @@ void emu_mma_f16(uint32_t, const uint64_t *in, const int *, uint64_t *)
     }
 }
 
+// The same with bytes, four a register: rows and columns 4t.. and 16 + 4t...
+void emu_mma_s8(uint32_t, const uint64_t *in, const int *, uint64_t *)
+{
+    int a[16][32], b[32][8];
+    for (int lane = 0; lane < 32; lane++) {
+        const emu_mma_bytes *m = (const emu_mma_bytes *)(uintptr_t)in[lane];
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 16; i++) {
+            a[g + 8 * (i / 4 % 2)][4 * t + i % 4 + 16 * (i / 8)] = (int8_t)(m->a[i / 4] >> (8 * (i % 4)));
+        }
+        for (int i = 0; i < 8; i++) {
+            b[4 * t + i % 4 + 16 * (i / 4)][g] = (int8_t)(m->b[i / 4] >> (8 * (i % 4)));
+        }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        const emu_mma_bytes *m = (const emu_mma_bytes *)(uintptr_t)in[lane];
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+            for (int j = 0; j < 32; j++) {
+                m->d[i] += a[row][j] * b[j][column];
+            }
+        }
+    }
+}
+
 // Lane l gets of matrix m the values 2 * (l % 4) and the next of row l / 4; transposed: of column l / 4.
 void emu_ldmatrix(uint32_t, const uint64_t *in, const int *, uint64_t *)
 {

@@ -321,9 +321,11 @@ def bench(b):
 
 # What an option selects in place of a default: measured beside it, so that defaults are chosen by figures.
 DECODE = ["-p", "0", "-n", "128", "-d", "0,4096"]
+FEW = ["-p", "2,4,8", "-n", "0"]
 PROMPT = ["-p", "512,2048", "-n", "0", "-ub", "2048"]
 ROUTES = [("decode", DECODE, []), ("decode", DECODE, ["--persistent"]), ("decode", DECODE, ["--no-fuse"]),
-          ("decode", DECODE, ["--f32-activations"]), ("decode", DECODE, ["--variant", "sm80"]),
+          ("decode", DECODE, ["--f32-activations"]), ("decode", DECODE, ["--plain-gemv"]), ("decode", DECODE, ["--variant", "sm80"]),
+          ("prompt", FEW, []), ("prompt", FEW, ["--rows-apart"]),
           ("prompt", PROMPT, []), ("prompt", PROMPT, ["--no-tune"]), ("prompt", PROMPT, ["--weight-cache", "off"]),
           ("prompt", PROMPT, ["--weight-cache", "serial"]), ("prompt", PROMPT, ["--prefill", "mma"]),
           ("prompt", PROMPT, ["--prefill", "mmq"]), ("prompt", PROMPT, ["--variant", "sm80"])]

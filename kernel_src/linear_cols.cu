@@ -1,0 +1,87 @@
+// linear_cols.cu: the `linear` op for up to 8 rows at once, quantised weights and 8-bit activations: as
+// linear_q8.cu, with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive
+// outputs (a multiple of 32 where norm_next). block: 32 * spec::warps; shared: 8 * (chunk * slices + 1)
+// floats. slices: warps that share a tile, a divisor of spec::warps.
+#include "epilogue.cuh"
+#include "gemv_cols.cuh"
+
+constexpr int seg_end[3] = {spec::seg_out[0], spec::seg_out[0] + spec::seg_out[1],
+                            spec::seg_out[0] + spec::seg_out[1] + spec::seg_out[2]};
+
+constexpr int dtype_of(int seg)
+{
+    return spec::seg_dtype[seg] < 0 ? DT_Q8_0 : spec::seg_dtype[seg];
+}
+
+// Rows of consecutive segments that have one type go through the same code: a row's weight is looked up.
+template <int DT> struct weights_of {
+    const u8 *w[3];
+
+    __device__ __forceinline__ plane_ptr row(int at) const
+    {
+        const int seg = spec::n_seg > 2 && at >= seg_end[1] ? 2 : spec::n_seg > 1 && at >= seg_end[0] ? 1 : 0;
+        return seg == 2   ? row_planes<DT>(w[2], spec::seg_out[2], spec::n_in, at - seg_end[1])
+               : seg == 1 ? row_planes<DT>(w[1], spec::seg_out[1], spec::n_in, at - seg_end[0])
+                          : row_planes<DT>(w[0], spec::seg_out[0], spec::n_in, at);
+    }
+};
+
+constexpr int seg_last = seg_end[2]; // absent segments have no rows
+constexpr bool same01 = spec::n_seg < 2 || spec::seg_dtype[0] == spec::seg_dtype[1];
+constexpr bool same12 = spec::n_seg < 3 || spec::seg_dtype[1] == spec::seg_dtype[2];
+constexpr int cut1 = same01 ? (same12 ? seg_last : seg_end[1]) : seg_end[0]; // end of the first stretch
+constexpr int cut2 = same01 ? seg_last : (same12 ? seg_last : seg_end[1]);
+constexpr int seg2nd = same01 ? 2 : 1; // a segment of the second stretch, if there is one
+
+// Outputs [A, B) of the op, of type DT, as far as they lie in [first, last).
+template <int DT, int A, int B>
+QN_DEV void stretch(const u8 *const w[3], int first, int last, const u8 *q8, int n_col, int slices,
+                    float *res)
+{
+    const weights_of<DT> of = {{w[0], w[1], w[2]}};
+    const int a = max(first, A), b = min(last, B);
+    if (a < b) {
+        gemv_columns<DT>(of, a, b, q8, n_col, slices, res + (a - first) * COLS * slices);
+    }
+}
+
+QN_ENTRY(32 * spec::warps)
+QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
+          i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
+          const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,
+          const float *squares, const float *norm_w, u8 *q8_next, float *squares_next, i64 slices)
+{
+    ptx_grid_launch();
+    ptx_grid_wait();
+    const int first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
+    const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows), n_slice = (int)slices;
+    float *factor = qn_shared<float>(0), *res = factor + COLS;
+    const u8 *const w[3] = {w0, w1, w2};
+    column_factors(factor, squares, n_col);
+    stretch<dtype_of(0), 0, cut1>(w, first, last, q8, n_col, n_slice, res);
+    if constexpr (cut1 < cut2) {
+        stretch<dtype_of(seg2nd), cut1, cut2>(w, first, last, q8, n_col, n_slice, res);
+    }
+    if constexpr (cut2 < seg_last) {
+        stretch<dtype_of(2), cut2, seg_last>(w, first, last, q8, n_col, n_slice, res);
+    }
+    __syncthreads();
+    const int width = last - first;
+    for (int i = threadIdx.x; i < width * n_col; i += 32 * spec::warps) {
+        const int row = i / width, at = first + i % width;
+        const int seg = segment_of(at);
+        const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
+        float y = linear_epilogue(column_sum(res, at - first, row, n_slice) * factor[row], at,
+                                  load_tail(at, bias, scale, div));
+        y = spec::residual ? base[row * base_stride + at] + y : y;
+        out[row * out_stride + at] = y;
+        if (spec::norm_next) { // whole warps of one row: first and width are multiples of 32
+            const float square = warp_sum(y * y);
+            quantise_group(norm_w ? y * norm_w[at] : y, q8_next + row * q8_row_bytes(spec::n_out),
+                           spec::n_out, at / GROUP);
+            if (threadIdx.x % WARP == 0) {
+                squares_next[row * (spec::n_out / GROUP) + at / GROUP] = square;
+            }
+        }
+    }
+}
