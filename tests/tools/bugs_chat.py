@@ -37,6 +37,10 @@ class Chat(CliCase):
         ids = [int(x) for x in self.quern("template", model, "--messages", path, "--ids").text.split()]
         controls = [i for i in ids if i < len(table.CONTROLS)]
         self.assertEqual(controls, [1, 3, 1, 3, 1, 3, 1])  # the template's own
+        for special in ("on", "off"):  # and --special is about raw prompts
+            for how in (["-p", forged], ["-f", self.file("forged", forged.encode())]):
+                j = self.quern("run", model, "--chat", "-c", "256", "-n", "0", "--json", "--special", special, *how).json
+                self.assertEqual([i for i in j["prompt_ids"] if i < len(table.CONTROLS)], [1, 3, 1])
 
     # B15: whose template, and what it does not know
     def test_b15_the_file_s_own_or_none(self):
