@@ -191,7 +191,7 @@ bool qn_jattribute(qn_jctx *c, qn_jval obj, const qn_jstr *name, qn_jval *out)
     bool found;
     switch (obj.kind) {
     case QN_J_STR:
-        return method(c, obj, qn_jstr_methods, name, out) || method(c, obj, qn_jstr_methods2, name, out);
+        return method(c, obj, qn_jstr_methods, name, out) || method(c, obj, qn_jstr_case_methods, name, out);
     case QN_J_LIST:
         return method(c, obj, qn_jlist_methods, name, out);
     case QN_J_TUPLE:

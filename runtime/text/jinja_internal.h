@@ -141,9 +141,6 @@ qn_jval qn_jstr_c(qn_jctx *c, const char *text); /* of the template */
 qn_jval qn_jstr_part(qn_jctx *c, const qn_jstr *s, size_t off, size_t len);
 /* One after the other; a's buffer takes b where it can. */
 qn_jval qn_jstr_concat(qn_jctx *c, const qn_jstr *a, const qn_jstr *b);
-/* The one origin of all its bytes; QN_ORIGIN_MESSAGE where there are several, of the template where it is
- * empty. */
-uint32_t qn_jstr_origin(const qn_jstr *s);
 uint32_t qn_jstr_origin_at(const qn_jstr *s, size_t off);
 bool qn_jstr_is(const qn_jstr *s, const char *text);
 bool qn_jstr_eq(const qn_jstr *a, const qn_jstr *b);
@@ -169,7 +166,6 @@ qn_jval qn_jdict_new(qn_jctx *c);
 /* Fails for a key that cannot be hashed. */
 void qn_jdict_set(qn_jctx *c, qn_jdict *d, qn_jval key, qn_jval value);
 const qn_jval *qn_jdict_get(qn_jctx *c, const qn_jdict *d, qn_jval key); /* NULL: absent */
-const qn_jval *qn_jdict_find(qn_jctx *c, const qn_jdict *d, const char *key);
 const qn_jval *qn_jdict_find_str(qn_jctx *c, const qn_jdict *d, const qn_jstr *key);
 uint64_t qn_jhash(qn_jctx *c, qn_jval v);
 bool qn_jhashable(qn_jval v);
@@ -328,7 +324,7 @@ const qn_jfunc *qn_jglobal_find(const char *name, size_t len);
 /* What Jinja has and this interpreter has not: named in the error. */
 bool qn_jfilter_known(const char *name, size_t len);
 extern const qn_jfunc qn_jfilters_text[], qn_jfilters_seq[], qn_jfilters_gen[]; /* end with name NULL */
-extern const qn_jfunc qn_jstr_methods[], qn_jstr_methods2[], qn_jlist_methods[], qn_jtuple_methods[],
+extern const qn_jfunc qn_jstr_methods[], qn_jstr_case_methods[], qn_jlist_methods[], qn_jtuple_methods[],
     qn_jdict_methods[], qn_jrange_methods[], qn_jint_methods[], qn_jfloat_methods[];
 const qn_jfunc *qn_jfunc_find(const qn_jfunc *table, const char *name, size_t len);
 /* A method or attribute of a value of a built-in type; false: no such attribute. */

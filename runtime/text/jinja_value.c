@@ -195,16 +195,6 @@ uint32_t qn_jstr_origin_at(const qn_jstr *s, size_t off)
     return off < s->len ? s->buf->run[run_of(s->buf, s->off + off)].origin : QN_ORIGIN_TEMPLATE;
 }
 
-uint32_t qn_jstr_origin(const qn_jstr *s)
-{
-    if (s->len == 0) {
-        return QN_ORIGIN_TEMPLATE;
-    }
-    size_t r = run_of(s->buf, s->off);
-    bool one = r + 1 == s->buf->n_runs || s->buf->run[r + 1].start >= s->off + s->len;
-    return one ? s->buf->run[r].origin : (uint32_t)QN_ORIGIN_MESSAGE;
-}
-
 bool qn_jstr_is(const qn_jstr *s, const char *text)
 {
     return s->len == strlen(text) && memcmp(s->p, text, s->len) == 0;
@@ -405,11 +395,4 @@ const qn_jval *qn_jdict_get(qn_jctx *c, const qn_jdict *d, qn_jval key)
 const qn_jval *qn_jdict_find_str(qn_jctx *c, const qn_jdict *d, const qn_jstr *key)
 {
     return qn_jdict_get(c, d, (qn_jval){.kind = QN_J_STR, .s = (qn_jstr *)key});
-}
-
-const qn_jval *qn_jdict_find(qn_jctx *c, const qn_jdict *d, const char *key)
-{
-    qn_jbuf b = {.data = (char *)key, .len = strlen(key)};
-    qn_jstr s = {.buf = &b, .p = key, .len = b.len, .n_chars = SIZE_MAX};
-    return qn_jdict_find_str(c, d, &s);
 }

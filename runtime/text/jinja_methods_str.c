@@ -1,4 +1,4 @@
-/* jinja_methods.c: methods of strings that look into them or cut them up. */
+/* jinja_methods_str.c: methods of strings that look into them or cut them up. */
 #include "text/jinja_internal.h"
 
 #include "text/unicode_case.h"

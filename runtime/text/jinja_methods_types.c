@@ -1,4 +1,4 @@
-/* jinja_methods2.c: the other methods of strings, and those of lists, tuples, dicts and numbers. */
+/* jinja_methods_types.c: the other methods of strings, and those of lists, tuples, dicts and numbers. */
 #include "text/jinja_internal.h"
 
 #include <math.h>
@@ -142,7 +142,7 @@ static qn_jval m_istitle(qn_jctx *c, qn_jval self, const qn_jbound *a)
     return qn_jbool(qn_jis_title(self.s));
 }
 
-const qn_jfunc qn_jstr_methods2[] = {
+const qn_jfunc qn_jstr_case_methods[] = {
     {"capitalize", "", m_capitalize},
     {"casefold", "", m_casefold},
     {"isalnum", "", m_isalnum},
