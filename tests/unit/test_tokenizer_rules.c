@@ -206,6 +206,16 @@ static void spans(void **state)
     assert_int_equal(qn_tokenize_spans(t, "abc", 3, bad, 2, false, &ids, &n, &err), -1);
     assert_int_equal(qn_tokenize_spans(t, "abc", 3, bad, 1, false, &ids, &n, &err), -1);
     assert_null(ids);
+    const int32_t own[] = {97, 98, 7}, outside[] = {1, 9999};
+    qn_span with[] = {{.len = 3, .trusted = true}, {.len = 2, .ids = own, .n_ids = 3}, {.len = 3}};
+    assert_int_equal(qn_tokenize_spans(t, "<e>hello", 8, with, 3, false, &ids, &n, &err), 0);
+    assert_int_equal(n, 6); /* the token, the ids as they are, and "llo" in two */
+    assert_memory_equal(ids, ((int32_t[]){261, 97, 98, 7}), 4 * sizeof *ids);
+    free(ids);
+    with[1].ids = outside;
+    with[1].n_ids = 2;
+    assert_int_equal(qn_tokenize_spans(t, "<e>hello", 8, with, 3, false, &ids, &n, &err), -1);
+    assert_non_null(strstr(err.text, "token id 9999 of a span is outside the vocabulary"));
     const qn_span huge[] = {{.len = SIZE_MAX}, {.len = 4}};
     assert_int_equal(qn_tokenize_spans(t, "abc", 3, huge, 2, false, &ids, &n, &err), -1);
     qn_tokenizer_free(t);
