@@ -19,8 +19,3 @@ bug_cases(bugs_cli.py B30 B31 B32 B33 B34 B35)
 # Sampler, stop strings, end tokens, streams and context, to the letter.
 add_test(NAME table-exact COMMAND Python3::Interpreter ${bug_tools}/table_exact.py $<TARGET_FILE:quern>)
 set_tests_properties(table-exact PROPERTIES LABELS cli TIMEOUT 600)
-
-# Both tables are whole and name tests that there are.
-add_test(NAME doc-tables COMMAND Python3::Interpreter ${bug_tools}/check_tables.py ${CMAKE_CTEST_COMMAND} ${CMAKE_BINARY_DIR}
-                                 ${CMAKE_SOURCE_DIR})
-set_tests_properties(doc-tables PROPERTIES LABELS style TIMEOUT 60)

@@ -54,3 +54,11 @@ if(QUERN_NVRTC_TESTS)
   set_tests_properties(gpu-cases-fake-parity gpu-cases-fake-flat PROPERTIES LABELS bugs TIMEOUT 300
     FIXTURES_REQUIRED golden-models ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_CURRENT_BINARY_DIR}/fake_gpu;FAKE_TOKEN=0;QUERN_CACHE=${CMAKE_CURRENT_BINARY_DIR}/bug-cache")
 endif()
+
+# docs/bug-cases.md and docs/wants.md are whole and name tests that there are; where all of them are built.
+if(QUERN_NVRTC_TESTS AND NOT QUERN_SANITIZE AND NOT QUERN_TSAN)
+  add_test(NAME doc-tables
+           COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_tables.py ${CMAKE_CTEST_COMMAND}
+                   ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
+  set_tests_properties(doc-tables PROPERTIES LABELS style TIMEOUT 60)
+endif()
