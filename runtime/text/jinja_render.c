@@ -7,7 +7,7 @@
  * well below these. */
 const qn_jinja_limits qn_jinja_limits_default = {
     .steps = 200000000,
-    .memory = (size_t)1 << 30,
+    .memory = (size_t)512 << 20,
     .output = (size_t)64 << 20,
     .depth = 1000,
 };
