@@ -45,6 +45,7 @@ typedef struct qn_exec_opts {
     bool rows_apart;        /* few rows: each goes through the weights by itself, as in decode */
     bool plain_gemv;        /* f16 and bf16 weights: a warp a row, as for f32 weights */
     bool plain_attention;   /* prompts through the kernels of decode */
+    bool tma_attention;     /* prompts through attention_tma.cu where it serves */
     qn_weight_cache weight_cache;
     qn_prefill prefill;
     bool no_tune;         /* the library's first algorithm for each product, none is timed */

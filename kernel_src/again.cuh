@@ -1,6 +1,7 @@
 // again.cuh: headers that hang on a program's constants or on its number of threads may be included once
 // more, for another program of the same source (persistent_begin.cuh). No guard of its own.
 #undef QN_ATTENTION_ROWS_CUH
+#undef QN_ATTENTION_WGMMA_CUH
 #undef QN_EPILOGUE_CUH
 #undef QN_GEMV_CUH
 #undef QN_GEMV_COLS_CUH

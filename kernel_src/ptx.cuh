@@ -135,6 +135,24 @@ QN_DEV void ptx_mma_f16(float d[4], const u32 a[4], const u32 b[2])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// The same with bf16 operands; sm_80 and newer.
+QN_DEV void ptx_mma_bf16(float d[4], const u32 a[4], const u32 b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d += a * b, 16x8x16, signed bytes; sm_80 and newer.
+QN_DEV void ptx_mma_s8_k16(i32 d[4], const u32 a[2], u32 b)
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
 // d += a * b, 16x8x8, f16 operands, f32 accumulators; sm_75 and newer.
 QN_DEV void ptx_mma_f16_k8(float d[4], const u32 a[2], u32 b)
 {
@@ -249,6 +267,47 @@ QN_DEV void ptx_barrier_wait(void *barrier, u32 parity)
             "r"(ptx_shared_address(barrier)),
         "r"(parity)
         : "memory");
+}
+
+// Barriers that threads have started are seen by copies of tensors too.
+QN_DEV void ptx_barrier_init_fence()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+QN_DEV void ptx_barrier_arrive(void *barrier)
+{
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(ptx_shared_address(barrier)) : "memory");
+}
+
+// Arrives, and the phase also waits for so many bytes of copies.
+QN_DEV void ptx_barrier_expect(void *barrier, u32 bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(ptx_shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+// A box of a tensor of four dimensions to shared memory, from coordinates c on, zero outside the tensor; its
+// bytes count for the barrier. map: a tensor map in global memory (128 bytes, made by the driver). sm_90.
+QN_DEV void ptx_tensor_load(void *shared, const void *map, void *barrier, int c0, int c1, int c2, int c3)
+{
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{%3,%4,%5,%6}], [%2];" ::"r"(ptx_shared_address(shared)),
+        "l"(map), "r"(ptx_shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+        : "memory");
+}
+
+// All threads of a warpgroup: from now on N registers a thread, less or more than before. sm_90a.
+template <int N> QN_DEV void ptx_fewer_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <int N> QN_DEV void ptx_more_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
 // d = a * b (+ d where add), 64 x N x 16, f16 operands, f32 accumulators: d as of 16 x 8 fragments side by

@@ -1,30 +1,57 @@
 // rope_kv.cu: QK norm, RoPE, temperature; q in place, k and v as f16 into the KV cache.
-// One block a row and unit: first the query heads, then k heads, then v heads; where the QK norm spans the
-// whole width, all query heads are one unit and all k heads another (q is rewritten in place: no other block
-// may need it). grid: (rows, q units + (has_kv ? k units + n_head_kv : 0)); block: spec::threads; shared:
-// (heads of a q unit * k_dim + threads / 32) floats. spec::kv_rows: rows of the cache, position p in row p %
-// kv_rows. spec::scaled: q, k and v are a product whose rows wait for their factors.
+// A team does one unit of a row: first the query heads, then k heads, then v heads; where the QK norm spans
+// the whole width, all query heads are one unit and all k heads another (q is rewritten in place: no other
+// team may need it). A team is a block, or (spec::by_warp) a warp: then many rows need fewer blocks, and none
+// waits for others. spec::kv_rows: rows of the cache, position p in row p % kv_rows. spec::scaled: q, k and v
+// are a product whose rows wait for their factors. grid: (rows, units / teams of a block); block:
+// spec::threads; shared: for each team heads of a q unit * k_dim floats, for a block threads / 32 more.
 #include "reduce.cuh"
 
 constexpr bool full_width = spec::qk_norm != NORM_NONE && spec::qk_width == QK_FULL;
 constexpr int q_heads = full_width ? spec::n_head : 1, k_heads = full_width ? spec::n_head_kv : 1;
 constexpr int q_units = spec::n_head / q_heads, k_units = spec::n_head_kv / k_heads;
 
+constexpr int n_unit = q_units + (spec::has_kv ? k_units + spec::n_head_kv : 0);
+constexpr int team = spec::by_warp ? WARP : spec::threads, teams = spec::threads / team;
+
+QN_DEV int member()
+{
+    return spec::by_warp ? (int)threadIdx.x % WARP : (int)threadIdx.x;
+}
+
+QN_DEV void team_sync()
+{
+    if constexpr (spec::by_warp) {
+        __syncwarp();
+    } else {
+        __syncthreads();
+    }
+}
+
+QN_DEV float team_sum(float v, float *scratch)
+{
+    if constexpr (spec::by_warp) {
+        return warp_sum(v);
+    } else {
+        return block_sum<spec::threads>(v, scratch);
+    }
+}
+
 // Factor of an RMS or layer norm over n values x * up, and their mean.
 QN_DEV float norm_scale(const float *x, float up, int n, int kind, float *mean, float *scratch)
 {
     float sum = 0.0f, square = 0.0f;
     if (kind == NORM_LAYER) {
-        for (int i = threadIdx.x; i < n; i += spec::threads) {
+        for (int i = member(); i < n; i += team) {
             sum += x[i] * up;
         }
-        sum = block_sum<spec::threads>(sum, scratch) / n;
+        sum = team_sum(sum, scratch) / n;
     }
-    for (int i = threadIdx.x; i < n; i += spec::threads) {
+    for (int i = member(); i < n; i += team) {
         square += (x[i] * up - sum) * (x[i] * up - sum);
     }
     *mean = sum;
-    return 1.0f / sqrtf(block_sum<spec::threads>(square, scratch) / n + spec::eps);
+    return 1.0f / sqrtf(team_sum(square, scratch) / n + spec::eps);
 }
 
 // x[] = norm over n_head heads at once (whole width: their common mean square) or over the one head h.
@@ -33,8 +60,8 @@ QN_DEV void normalise(float *x, int n_head, int h, const float *w, float *scratc
     const int n = n_head * spec::k_dim;
     float mean;
     const float scale = norm_scale(x, 1.0f, n, spec::qk_norm, &mean, scratch);
-    __syncthreads();
-    for (int i = threadIdx.x; i < n; i += spec::threads) {
+    team_sync();
+    for (int i = member(); i < n; i += team) {
         float y = (x[i] - mean) * scale;
         if (w) {
             const bool per_channel = spec::qk_weight == QKW_CHANNEL && !full_width;
@@ -44,7 +71,7 @@ QN_DEV void normalise(float *x, int n_head, int h, const float *w, float *scratc
         }
         x[i] = y;
     }
-    __syncthreads();
+    team_sync();
 }
 
 // Pairs of dimensions rot_at .. rot_at + n_rot of each head turn by pos * freq. The angle is reduced in
@@ -52,7 +79,7 @@ QN_DEV void normalise(float *x, int n_head, int h, const float *w, float *scratc
 QN_DEV void rotate(float *x, int n_head, int pos, const float *freq)
 {
     constexpr int half = spec::n_rot > 1 ? spec::n_rot / 2 : 1;
-    for (int t = threadIdx.x; t < n_head * half; t += spec::threads) {
+    for (int t = member(); t < n_head * half; t += team) {
         const int i = t % half;
         float *head = x + t / half * spec::k_dim + spec::rot_at;
         const double turn = 6.283185307179586476925286766559;
@@ -65,7 +92,7 @@ QN_DEV void rotate(float *x, int n_head, int pos, const float *freq)
         head[a] = u * c - v * s;
         head[b] = u * s + v * c;
     }
-    __syncthreads();
+    team_sync();
 }
 
 QN_ENTRY(spec::threads)
@@ -79,9 +106,13 @@ QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float 
     if (row >= st->n_rows) {
         return;
     }
-    float *x = qn_shared<float>(0);
-    float *scratch = x + q_heads * spec::k_dim;
-    const int pos = row_pos(st, row), unit = blockIdx.y;
+    const int which = spec::by_warp ? (int)threadIdx.x / WARP : 0;
+    float *x = qn_shared<float>(0) + which * (q_heads * spec::k_dim);
+    float *scratch = x + q_heads * spec::k_dim; // of a block
+    const int pos = row_pos(st, row), unit = (int)blockIdx.y * teams + which;
+    if (unit >= n_unit) {
+        return;
+    }
     const i64 slot = (i64)row_seq(st, row) * spec::kv_rows + pos % spec::kv_rows;
     const float up = spec::scaled ? row_scale[row] : 1.0f;
     if (unit >= q_units + k_units) { // v
@@ -92,7 +123,7 @@ QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float 
             scale = norm_scale(src, up, spec::v_dim, spec::v_norm, &mean, scratch);
         }
         half_t *dst = v_cache + slot * (spec::n_head_kv * spec::v_dim) + h * spec::v_dim;
-        for (int i = threadIdx.x; i < spec::v_dim; i += spec::threads) {
+        for (int i = member(); i < spec::v_dim; i += team) {
             dst[i] = float_to_half((src[i] * up - mean) * scale);
         }
         return;
@@ -102,10 +133,10 @@ QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float 
     const float *src = (is_q ? (const float *)q : k) + row * stride + h * spec::k_dim;
     const float *w = is_q ? (spec::q_has_w ? q_norm : nullptr) : (spec::k_has_w ? k_norm : nullptr);
     const bool norm = spec::qk_norm != NORM_NONE && (is_q ? spec::q_has_norm : spec::k_has_norm);
-    for (int i = threadIdx.x; i < n; i += spec::threads) {
+    for (int i = member(); i < n; i += team) {
         x[i] = src[i] * up;
     }
-    __syncthreads();
+    team_sync();
     if (norm && spec::qk_order == QK_BEFORE_ROPE) {
         normalise(x, n_head, h, w, scratch);
     }
@@ -119,7 +150,7 @@ QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float 
     if constexpr (spec::temp_scale != 0.0f) {
         temp = 1.0f + spec::temp_scale * logf(floorf((float)pos / (float)spec::temp_ctx) + 1.0f);
     }
-    for (int i = threadIdx.x; i < n; i += spec::threads) {
+    for (int i = member(); i < n; i += team) {
         if (is_q) {
             q[row * stride + h * spec::k_dim + i] = x[i] * temp;
         } else {

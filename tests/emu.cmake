@@ -32,7 +32,7 @@ add_executable(emu_gen ${emu_dir}/emu_gen.c)
 target_link_libraries(emu_gen PRIVATE emu_tests_common)
 
 add_library(emu_core OBJECT ${emu_dir}/emu_run.cpp ${emu_dir}/emu_warp.cpp ${emu_dir}/emu_memory.cpp
-            ${emu_dir}/emu_hooks.cpp)
+            ${emu_dir}/emu_hooks.cpp ${emu_dir}/emu_tensor.cpp)
 target_include_directories(emu_core PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${emu_dir})
 target_compile_options(emu_core PRIVATE -std=c++17 -O2 -g1 ${emu_warnings})
 
@@ -139,12 +139,15 @@ foreach(i RANGE ${last})
     if(name MATCHES "^(llama|qwen3|gemma4-e2b)$")
       list(APPEND modes persistent) # the decode list once more, as one launch
     endif()
+    if(name MATCHES "^(llama|qwen3|gemma3)$")
+      list(APPEND modes mma) # prefill with quern's own products
+    endif()
     if(name STREQUAL gemma3n)
       set(modes prefill mixed) # 22 layers of 256 wide inputs are slow; mixed walks all three lists
     endif()
     foreach(mode IN LISTS modes)
       set(tolerance_of_mode ${tolerance})
-      if(mode MATCHES "prefill|mixed")
+      if(mode MATCHES "prefill|mixed|mma")
         if(tolerance MATCHES "e-0*([0-9]+)$")
           math(EXPR exponent "${CMAKE_MATCH_1} - 1")
           string(REGEX REPLACE "e-.*" "e-${exponent}" tolerance_of_mode ${tolerance})

@@ -15,12 +15,12 @@
 
 const qn_model_args qn_model_args_defaults = {.n_ctx = -1};
 
-enum { ATTENTION_FLASH, ATTENTION_PLAIN };
-static const char *const attentions[] = {"flash", "plain", NULL};
+enum { ATTENTION_FLASH, ATTENTION_PLAIN, ATTENTION_TMA };
+const char *const qn_attention_names[] = {"flash", "plain", "tma", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
 
 const char *const qn_weight_cache_names[] = {"auto", "on", "off", "serial", NULL};
-const char *const qn_prefill_names[] = {"auto", "cublaslt", NULL};
+const char *const qn_prefill_names[] = {"auto", "cublaslt", "mma", "mmq", NULL};
 
 static const qn_opt load_opts[] = {
     {"-m, --model", "FILE", "The GGUF file, instead of the first argument.", QN_OPT_STR,
@@ -54,8 +54,10 @@ static const qn_opt backend_opts[] = {
     {"--variant", "NAME", "Kernels of an older card: sm75, sm80, sm90a (backend cuda).", QN_OPT_STR,
      offsetof(qn_model_args, variant)},
     {"--attention", "NAME",
-     "Of prompts: flash, or plain, the kernels of decode (backend cuda). Default: flash.", QN_OPT_CHOICE,
-     offsetof(qn_model_args, attention), 0, 0, attentions},
+     "Of prompts: flash; tma, a kernel of sm_90a for heads of 64 and 128 whose keys and values a thread of "
+     "its "
+     "own fetches; plain, the kernels of decode (backend cuda). Default: flash.",
+     QN_OPT_CHOICE, offsetof(qn_model_args, attention), 0, 0, qn_attention_names},
     {"--prefill", "NAME",
      "Products of prompts: cublaslt; mma, an own kernel; mmq, 8-bit activations; auto (backend cuda). "
      "Default: "
@@ -177,6 +179,7 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .rows_apart = a->rows_apart,
         .plain_gemv = a->plain_gemv,
         .plain_attention = a->attention == ATTENTION_PLAIN,
+        .tma_attention = a->attention == ATTENTION_TMA,
         .weight_cache = (quern_weight_cache)a->weight_cache,
         .prefill = (quern_prefill)a->prefill,
         .no_tune = a->no_tune || a->deterministic,

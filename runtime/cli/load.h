@@ -26,8 +26,8 @@ extern const qn_model_args qn_model_args_defaults;
 qn_opt_group qn_load_group(qn_model_args *a);
 qn_opt_group qn_backend_group(qn_model_args *a);
 qn_opt_group qn_device_group(qn_model_args *a); /* without threads and chunk sizes */
-/* Names of quern_weight_cache and quern_prefill, NULL-terminated. */
-extern const char *const qn_weight_cache_names[], *const qn_prefill_names[];
+/* Names of quern_weight_cache, quern_prefill and of kernels of attention, NULL-terminated. */
+extern const char *const qn_weight_cache_names[], *const qn_prefill_names[], *const qn_attention_names[];
 
 /* Makes `positional` (may be NULL) the model's path where -m gave none. -1: go on, else the exit status. */
 int qn_model_args_finish(qn_model_args *a, const char *command, const char *positional);

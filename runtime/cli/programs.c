@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cuda/cublaslt.h"
 #include "engine/memory.h"
 
 const qn_target_args qn_target_args_defaults = {.model = {.n_ctx = -1}};
@@ -26,6 +27,8 @@ static const qn_opt target_opts[] = {
      offsetof(qn_target_args, model.weight_cache), 0, 0, qn_weight_cache_names},
     {"--prefill", "NAME", "As in run. Default: auto.", QN_OPT_CHOICE, offsetof(qn_target_args, model.prefill),
      0, 0, qn_prefill_names},
+    {"--attention", "NAME", "As in run. Default: flash.", QN_OPT_CHOICE,
+     offsetof(qn_target_args, model.attention), 0, 0, qn_attention_names},
     {"-t, --threads", "N", "Compiles at a time. Default: all CPUs of this process.", QN_OPT_INT,
      offsetof(qn_target_args, model.n_threads), 1, 4096},
     {0},
@@ -68,6 +71,11 @@ int qn_target_load(const qn_target_args *a, bool need_nvrtc, qn_loaded *l, qn_ex
         return -1;
     }
     opts->cuda = true;
+    static qn_cublaslt lt;
+    if (opts->prefill == QN_PREFILL_AUTO && target->has_device &&
+        qn_cublaslt_load(&lt, target->driver_major, &err) != 0) {
+        opts->prefill = QN_PREFILL_MMA; /* as a session on that device */
+    }
     if (opts->weight_cache == QN_WEIGHT_CACHE_AUTO) {
         choose_weight_cache(l, opts, target);
     }

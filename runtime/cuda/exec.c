@@ -286,6 +286,8 @@ static void cuda_free(qn_exec *e)
     free(x->mem.bufs);
     free(x->mem.k);
     free(x->mem.v);
+    free(x->mem.k_map);
+    free(x->mem.v_map);
     free(x);
 }
 

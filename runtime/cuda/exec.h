@@ -122,6 +122,10 @@ int qn_cuda_action_run(qn_cuda_exec *x, const qn_cuda_action *a, int rows, bool 
 int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
                    int first, int stop_after, qn_err *err);
 
+/* tensor_maps.c: maps of the KV caches (mem.k, mem.v) to device memory at `at`, 2 a cache; fills mem.k_map
+ * and mem.v_map. */
+int qn_cuda_make_maps(qn_cuda_exec *x, uint64_t at, qn_err *err);
+
 /* exec_read.c: qn_exec's read, write, kv_rows and arith. */
 int qn_cuda_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err);
 int qn_cuda_write(qn_exec *e, qn_view v, int row, int n_rows, const float *in, qn_err *err);

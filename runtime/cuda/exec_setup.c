@@ -76,7 +76,7 @@ static int alloc_halves(qn_cuda_exec *x, const qn_cuda_sizes *z, qn_err *err)
     const qn_exec_opts *o = &x->base.opts;
     const qn_cuda_api *cu = &x->cuda.api;
     if (o->weight_cache == QN_WEIGHT_CACHE_ON &&
-        (qn_half_cache_make(&x->halves, x->base.plans, o->prefill, err) ||
+        (qn_half_cache_make(&x->halves, x->base.plans, o, err) ||
          alloc(x, x->halves.bytes, "weight cache", &x->halves.base, err))) {
         return -1;
     }
@@ -104,7 +104,9 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     m->bufs = qn_calloc((size_t)p->n_buf, sizeof *m->bufs);
     m->k = qn_calloc((size_t)p->n_kv + 1, sizeof *m->k);
     m->v = qn_calloc((size_t)p->n_kv + 1, sizeof *m->v);
-    if (!m->bufs || !m->k || !m->v) {
+    m->k_map = qn_calloc((size_t)p->n_kv + 1, sizeof *m->k_map);
+    m->v_map = qn_calloc((size_t)p->n_kv + 1, sizeof *m->v_map);
+    if (!m->bufs || !m->k || !m->v || !m->k_map || !m->v_map) {
         return qn_fail(err, "out of memory");
     }
     if (alloc(x, weight_bytes, "weights", &weights, err)) {
@@ -160,6 +162,14 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     }
     r = r ? r
           : x->cuda.api.MemsetD8Async(base, 0, total, x->stream); /* rows never written must stay finite */
+    if (o->tma_attention && !r) {
+        uint64_t maps;
+        if (alloc(x, sizeof(qn_cu_tensor_map) * 2 * (size_t)p->n_kv, "tensor maps", &maps, err) ||
+            alloc(x, 8, "attention pairs", &m->pairs, err) || qn_cuda_make_maps(x, maps, err)) {
+            return -1;
+        }
+        r = x->cuda.api.MemsetD8Async(m->pairs, 0, 8, x->stream);
+    }
     m->weight = weight_address;
     m->table = table_address;
     m->user = x;
@@ -355,6 +365,10 @@ static int build_kernels(qn_cuda_exec *x, qn_err *err)
                         .f32_activations = o->f32_activations,
                         .no_fuse = o->no_fuse,
                         .persistent = o->persistent};
+    if (o->tma_attention && arch.variant < QN_VARIANT_SM90A) {
+        return qn_fail(err, "--attention tma is for sm_90a; this is %s, variant %s", arch.name,
+                       qn_variant_name(arch.variant));
+    }
     x->dependent = arch.variant >= QN_VARIANT_SM90A && x->cuda.api.LaunchKernelEx;
     if (qn_lower(&x->low, x->base.plans, &lo, err)) {
         return -1;
@@ -517,13 +531,40 @@ static int load_weights(qn_cuda_exec *x, uploader *u, qn_err *err)
     return r ? qn_cuda_fail(&x->cuda, r, "making the weight cache", err) : 0;
 }
 
+/* cuBLASLt where it is to multiply. Where it is missing and nobody asked for it, quern's own kernel serves.
+ */
+static int open_library(qn_cuda_exec *x, qn_err *err)
+{
+    qn_exec_opts *o = &x->base.opts;
+    uint64_t workspace;
+    if (o->prefill != QN_PREFILL_AUTO && o->prefill != QN_PREFILL_CUBLASLT) {
+        return 0;
+    }
+    if (alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err)) {
+        return -1;
+    }
+    qn_err why;
+    if (qn_gemm_open(&x->gemm, x->cuda.version / 1000, workspace, WORKSPACE, &why) == 0) {
+        return 0;
+    }
+    if (o->prefill == QN_PREFILL_CUBLASLT) {
+        *err = why;
+        return qn_fail_prefix(err, "--prefill cublaslt");
+    }
+    char line[640];
+    snprintf(line, sizeof line,
+             "products of prompts by quern's own kernel, slower than the library's: %.500s", why.text);
+    on_log(x, 0, line);
+    qn_gemm_close(&x->gemm);
+    o->prefill = QN_PREFILL_MMA;
+    return 0;
+}
+
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
 {
-    uint64_t weight_bytes, workspace;
+    uint64_t weight_bytes;
     if (open_device(x, err) || qn_cuda_place(&x->placed, &x->n_placed, x->base.plans, &weight_bytes, err) ||
-        alloc_device(x, weight_bytes, err) || alloc_host(x, err) ||
-        alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err) ||
-        qn_gemm_open(&x->gemm, x->cuda.version / 1000, workspace, WORKSPACE, err)) {
+        alloc_device(x, weight_bytes, err) || alloc_host(x, err) || open_library(x, err)) {
         return -1;
     }
     uploader u = {.x = x};

@@ -20,11 +20,10 @@ int qn_product_weights(const qn_step *s, const qn_tensor *w[3])
     return 0;
 }
 
-/* Kept: what every token is multiplied with and is no 16-bit row already. The head sees few rows. */
-static bool kept(const qn_step *s, const qn_tensor *t, qn_prefill route)
+bool qn_half_kept(const qn_step *s, const qn_tensor *t, const qn_exec_opts *opts)
 {
     return s->rows == QN_ROWS_TOKENS && t->type != QN_F16 && t->type != QN_BF16 &&
-           !(route == QN_PREFILL_MMQ && qn_cuda_is_planes(t));
+           !qn_cuda_takes_mmq(s, opts);
 }
 
 static bool known(const qn_half_cache *c, const qn_tensor *t)
@@ -37,7 +36,7 @@ static bool known(const qn_half_cache *c, const qn_tensor *t)
     return false;
 }
 
-int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, qn_prefill route, qn_err *err)
+int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, const qn_exec_opts *opts, qn_err *err)
 {
     enum { ALIGN = 256 };
     *c = (qn_half_cache){.items = qn_calloc(3 * (size_t)p->prefill.n_step + 1, sizeof *c->items)};
@@ -50,7 +49,7 @@ int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, qn_prefill route, qn
         int n = qn_product_weights(s, w);
         c->bytes = (c->bytes + ALIGN - 1) / ALIGN * ALIGN;
         for (int k = 0; k < n; k++) { /* back to back, so that one product takes them all */
-            if (kept(s, w[k], route) && !known(c, w[k])) {
+            if (qn_half_kept(s, w[k], opts) && !known(c, w[k])) {
                 c->items[c->n++] = (qn_half_item){w[k], c->bytes};
                 c->bytes += 2 * w[k]->ne[0] * w[k]->ne[1];
             }

@@ -22,9 +22,9 @@ static size_t fresh_halves(const qn_step *s, const qn_exec_opts *opts)
     size_t bytes = 0;
     int n = qn_product_weights(s, w);
     for (int i = 0; i < n; i++) {
-        bool kept = opts->weight_cache == QN_WEIGHT_CACHE_ON && s->rows == QN_ROWS_TOKENS;
+        bool kept = opts->weight_cache == QN_WEIGHT_CACHE_ON && qn_half_kept(s, w[i], opts);
         bool direct = w[i]->type == QN_F16 || w[i]->type == QN_BF16;
-        bool whole = opts->prefill == QN_PREFILL_MMQ && qn_cuda_is_planes(w[i]);
+        bool whole = qn_cuda_takes_mmq(s, opts);
         bytes += direct || kept || whole ? 0 : (size_t)(2 * w[i]->ne[0] * w[i]->ne[1]);
     }
     return s->rows == QN_ROWS_OUTPUTS && bytes > QN_CUDA_HEAD_CHUNK ? QN_CUDA_HEAD_CHUNK : bytes;
@@ -184,8 +184,35 @@ int qn_lower_launch(lowerer *l, const launch *k)
     return 0;
 }
 
+/* The product as a kernel of quern's own (product.cu). */
+static int own_gemm(lowerer *l, const qn_cuda_gemm *g)
+{
+    enum { TILE = 128, STAGE_BYTES = 20480 };
+    int stages = l->opts->variant >= QN_VARIANT_SM80 ? 4 : 1;
+    launch k = {.kernel = "product.cu",
+                .path = g->bf16 ? "mma bf16" : "mma f16",
+                .bare = true,
+                .consts = {{"bf16", g->bf16, true, false},
+                           {"whole", g->n_in % 8 == 0, true, false},
+                           {"stages", stages, false, false}},
+                .n_const = 3,
+                .grid = {qn_ceil_div(g->n_out, TILE), 1, 1},
+                .threads = 256,
+                .shared = (uint32_t)(stages * STAGE_BYTES),
+                .rows_axis = 1,
+                .rows_per = TILE,
+                .args = {qn_lower_row_count(l), g->a, g->w, g->out, (uint64_t)g->n_in, (uint64_t)g->n_out,
+                         (uint64_t)g->ld_out},
+                .n_arg = 7};
+    return qn_lower_launch(l, &k);
+}
+
 int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g)
 {
+    qn_prefill route = l->opts->exec->prefill;
+    if (route == QN_PREFILL_MMA || route == QN_PREFILL_MMQ) {
+        return own_gemm(l, g);
+    }
     qn_cuda_action *a = qn_lower_add(l);
     if (!a) {
         return -1;
@@ -204,6 +231,12 @@ bool qn_cuda_runs(const qn_cuda_action *a, int rows)
 uint64_t qn_lower_at(const lowerer *l, qn_view v)
 {
     return v.buf < 0 ? 0 : l->opts->mem->bufs[v.buf] + 4 * (uint64_t)v.col;
+}
+
+uint64_t qn_lower_row_count(const lowerer *l)
+{
+    return l->opts->mem->state +
+           (qn_lower_outputs(l) ? offsetof(qn_cuda_state, n_out) : offsetof(qn_cuda_state, n_rows));
 }
 
 uint64_t qn_lower_stride(const lowerer *l, qn_view v)

@@ -69,6 +69,8 @@ typedef struct qn_cuda_mem {
     uint64_t marks, history; /* [n_seq][n_vocab] u32, [n_seq][n_ctx] i32: kernel_src/sample.cuh */
     uint64_t found, arrived; /* of the choices: candidates by block, blocks that have ended */
     uint64_t sample_work, ring;
+    uint64_t *k_map, *v_map; /* by KV cache index: tensor maps of the caches, 0: none (qn_tma_of) */
+    uint64_t pairs;          /* two words, zero between launches (attention_tma.cu) */
     uint64_t (*weight)(const void *user, const qn_tensor *t); /* 0 for NULL */
     uint64_t (*table)(const void *user, const float *table);
     uint64_t (*half)(const void *user, const qn_tensor *t); /* its 16-bit rows, 0: not kept; NULL: none are */
@@ -108,8 +110,10 @@ typedef struct qn_half_cache {
     uint64_t bytes, base; /* base: device address of the first; 0 until it is there */
 } qn_half_cache;
 
-/* Which weights a cache holds for a way of computing products, and how many bytes they take. */
-int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, qn_prefill route, qn_err *err);
+/* Which weights a cache holds, and how many bytes they take. */
+int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, const qn_exec_opts *opts, qn_err *err);
+/* Is a weight of this step one of them? What every token is multiplied with and is no 16-bit row already. */
+bool qn_half_kept(const qn_step *s, const qn_tensor *t, const qn_exec_opts *opts);
 uint64_t qn_half_cache_at(const qn_half_cache *c, const qn_tensor *t); /* 0: not in it */
 void qn_half_cache_free(qn_half_cache *c);
 /* The weights that prefill multiplies in a step, in the order of their outputs; returns how many. */
@@ -188,6 +192,16 @@ typedef struct qn_lower_opts {
     int multiprocessors;  /* for launch shapes only, never for constants */
     size_t head_chunk;    /* most bytes of the head as 16-bit rows at a time; 0: QN_CUDA_HEAD_CHUNK */
 } qn_lower_opts;
+
+/* What attention_tma.cu copies of a cache at a time: boxes of 64 values, so many positions, dim / 64, one
+ * head. keys 0: it does not serve this cache. */
+typedef struct qn_tma {
+    int keys, stages;
+    uint64_t dims[4],
+        strides[3]; /* values; bytes between positions, between 64s of dimensions, between heads */
+    uint32_t box[4];
+} qn_tma;
+qn_tma qn_tma_of(const qn_kv_cache *kv, const qn_exec_opts *opts);
 
 /* Bytes of a weight on the device: planes of a quantised one (kernel_src/planes.cuh), its own bytes
  * otherwise. */

@@ -87,12 +87,68 @@ static bool choose_wgmma(const lowerer *l, const qn_spec_attention *sp, shape *o
     return true;
 }
 
+qn_tma qn_tma_of(const qn_kv_cache *kv, const qn_exec_opts *opts)
+{
+    qn_tma t = {0};
+    uint64_t dim = (uint64_t)kv->k_dim, rows = (uint64_t)qn_kv_rows(kv, opts),
+             heads = (uint64_t)kv->n_head_kv;
+    int keys = 128;
+    bool ring = rows < (uint64_t)opts->n_ctx && rows % (uint64_t)keys != 0; /* a tile would go over its end */
+    if (!opts->tma_attention || kv->k_dim != kv->v_dim || (dim != 64 && dim != 128) || ring) {
+        return t;
+    }
+    return (qn_tma){.keys = keys,
+                    .stages = dim == 64 ? 3 : 2,
+                    .dims = {64, rows * (uint64_t)qn_n_seq(opts), dim / 64, heads},
+                    .strides = {2 * heads * dim, 128, 2 * dim},
+                    .box = {64, (uint32_t)keys, (uint32_t)dim / 64, 1}};
+}
+
+/* attention_tma.cu: one query head and 128 rows at a time, blocks that stay. */
+static int lower_tma(lowerer *l, const qn_tma *t)
+{
+    enum { WARPS = 8, MOST_BLOCKS = 65535 };
+    const qn_step *s = l->step;
+    const qn_spec_attention *sp = &s->spec.attention;
+    const qn_cuda_mem *m = l->opts->mem;
+    bool f32 = true, aligned = s->in[0].col % 4 == 0 && qn_lower_stride(l, s->in[0]) % 4 == 0;
+    int half = s->out[0].width == sp->n_head * sp->v_dim ? qn_lower_half_out(l, s->out[0], &f32) : 0;
+    size_t tiles = 2 * (size_t)t->stages * (size_t)t->keys * (size_t)sp->k_dim * 2;
+    launch k = {.kernel = "attention_tma.cu",
+                .path = "wgmma, TMA",
+                .consts = {{"warps", WARPS, false},
+                           {"tiles", 1, false},
+                           {"keys", t->keys, false},
+                           {"stages", t->stages, false},
+                           {"heads", 1, false},
+                           {"v_part", sp->v_dim, false},
+                           {"kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec), false},
+                           {"q_vec", aligned ? 4 : 1, false},
+                           {"swizzled", 1, false},
+                           {"half_out", half, true},
+                           {"f32_out", f32, false}},
+                .n_const = 11,
+                .grid = {l->opts->multiprocessors > 0 ? (uint32_t)l->opts->multiprocessors : 1, 1, 1},
+                .threads = 32 * WARPS + 128,
+                .shared = (uint32_t)(1024 + tiles + 8 * (2 + 4 * (size_t)t->stages) + 8),
+                .rows_axis = -1,
+                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k_map[s->kv],
+                         m->v_map[s->kv], qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0]), m->a16,
+                         m->row_scale, m->pairs},
+                .n_arg = 10};
+    return qn_lower_launch(l, &k);
+}
+
 int qn_lower_attention_prefill(lowerer *l)
 {
     enum { V_PART = 256 }; /* sums of values that fit into a warp's registers */
     const qn_step *s = l->step;
     const qn_spec_attention *sp = &s->spec.attention;
     const qn_cuda_mem *m = l->opts->mem;
+    qn_tma tma = qn_tma_of(&l->plans->kv[s->kv], l->opts->exec);
+    if (l->opts->variant >= QN_VARIANT_SM90A && tma.keys) {
+        return lower_tma(l, &tma);
+    }
     int parts = (sp->v_dim + V_PART - 1) / V_PART, v_part;
     shape sh;
     size_t shared;

@@ -55,6 +55,8 @@ int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g);
 /* Address of a view's first row; values between its rows; address of a weight (0: NULL). */
 uint64_t qn_lower_at(const lowerer *l, qn_view v);
 uint64_t qn_lower_stride(const lowerer *l, qn_view v);
+/* Where the device keeps the number of rows of the step. */
+uint64_t qn_lower_row_count(const lowerer *l);
 uint64_t qn_lower_weight(const lowerer *l, const qn_tensor *t);
 
 /* A program of the list: its index (the source is taken), or -1. */

@@ -272,14 +272,19 @@ static int lower_rope_kv(lowerer *l)
     int dim = full ? sp->n_head * sp->k_dim : sp->k_dim;
     int units = (full ? 1 : sp->n_head) + (sp->has_kv ? (full ? 1 : sp->n_head_kv) + sp->n_head_kv : 0);
     uint32_t threads = dim <= 64 ? 64 : dim <= 512 ? 128 : 512;
+    /* Of many rows a warp a unit: blocks of one head would mostly wait for each other. */
+    bool by_warp = l->mode == LOWER_PREFILL && !full;
+    int teams = by_warp ? 8 : 1;
+    threads = by_warp ? 32 * 8 : threads;
     int rows = s->kv >= 0 ? qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec) : 1;
     launch k = {.kernel = "rope_kv.cu",
                 .consts = {CONST("threads", (int)threads), CONST("kv_rows", rows),
-                           CONST_SYMBOL("scaled", l->from_product == s && l->scaled)},
-                .n_const = 3,
-                .grid = {1, (uint32_t)units, 1},
+                           CONST_SYMBOL("scaled", l->from_product == s && l->scaled),
+                           CONST_SYMBOL("by_warp", by_warp)},
+                .n_const = 4,
+                .grid = {1, qn_ceil_div(units, teams), 1},
                 .threads = threads,
-                .shared = ((uint32_t)dim + threads / 32) * 4,
+                .shared = (uint32_t)(teams * dim) * 4 + (by_warp ? 0 : threads / 32 * 4),
                 .rows_axis = 0,
                 .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
                          qn_lower_at(l, s->in[1]), qn_lower_at(l, s->in[2]), s->kv >= 0 ? m->k[s->kv] : 0,

@@ -241,6 +241,84 @@ static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, ui
     return 0;
 }
 
+/* Bytes of shared memory that a stage of product_q8.cu takes: its constants, in the same words. */
+static size_t q8_stage_bytes(int type, int outs)
+{
+    enum { ROWS = 64, CHUNK = 8 };
+    static const struct {
+        uint8_t q, h, affine;
+    } of[QN_TYPE_COUNT] = {
+        [QN_Q4_0] = {16, 0, 2}, [QN_Q4_1] = {16, 0, 2}, [QN_Q5_0] = {16, 4, 2},   [QN_Q5_1] = {16, 4, 2},
+        [QN_Q8_0] = {32, 0, 1}, [QN_Q2_K] = {8, 0, 4},  [QN_Q3_K] = {8, 4, 2},    [QN_Q4_K] = {16, 0, 2},
+        [QN_Q5_K] = {16, 4, 2}, [QN_Q6_K] = {16, 8, 2}, [QN_IQ4_NL] = {16, 0, 1}, [QN_IQ4_XS] = {16, 0, 1},
+    };
+    size_t q = CHUNK * (size_t)of[type].q + 16, h = of[type].h ? CHUNK * (size_t)of[type].h + 8 : 0;
+    size_t affine = CHUNK * (size_t)of[type].affine + (of[type].affine == 4 ? 4 : of[type].affine);
+    size_t sums = CHUNK * (type == QN_Q2_K ? 3 : 2) + 2;
+    return (ROWS * (CHUNK * 32 + 16 + 4 * sums) + (size_t)outs * (q + h + 4 * affine) + 15) / 16 * 16;
+}
+
+/* Rows of `in` in 8 bits, in a16; unless they stand so already. */
+static int q8_rows(lowerer *l, qn_view in)
+{
+    enum { WARPS = 8 };
+    const qn_cuda_mem *m = l->opts->mem;
+    if (same_view(l->h_view, in) && l->h_q8) {
+        return 0;
+    }
+    launch k = {
+        .kernel = "quantise.cu",
+        .bare = true,
+        .consts = {CONST_SYMBOL("n", in.width), CONST("outputs", qn_lower_outputs(l)), CONST("warps", WARPS)},
+        .n_const = 3,
+        .grid = {qn_ceil_div(in.width / 32, WARPS), 1, 1},
+        .threads = 32 * WARPS,
+        .rows_axis = 1,
+        .args = {m->state, qn_lower_at(l, in), qn_lower_stride(l, in), m->a16},
+        .n_arg = 4};
+    l->h_view = in;
+    l->h_q8 = true;
+    l->h_made++;
+    return qn_lower_launch(l, &k);
+}
+
+/* As products(), of quantised weights with 8-bit activations. */
+static int products_q8(lowerer *l, qn_view in, const qn_tensor *const *w, int n, uint64_t out, int ld_out)
+{
+    size_t limit = 1024 * (size_t)(l->opts->variant < QN_VARIANT_SM80    ? 64
+                                   : l->opts->variant < QN_VARIANT_SM90A ? 99
+                                                                         : 227);
+    int stages = l->opts->variant < QN_VARIANT_SM80 ? 1 : 2;
+    if (q8_rows(l, in)) {
+        return -1;
+    }
+    for (int i = 0; i < n; i++) {
+        size_t large = (size_t)stages * q8_stage_bytes((int)w[i]->type, 128);
+        int outs = large <= limit && w[i]->ne[1] > 64 ? 128 : 64;
+        launch k = {.kernel = "product_q8.cu",
+                    .path = "mmq 8-bit",
+                    .bare = true,
+                    .consts = {CONST_DTYPE("dtype", (int)w[i]->type), CONST_SYMBOL("outs", outs),
+                               CONST("outputs", qn_lower_outputs(l)), CONST("whole", in.width % 4096 == 0),
+                               CONST("stages", stages)},
+                    .n_const = 5,
+                    .grid = {qn_ceil_div((int64_t)w[i]->ne[1], outs), 1, 1},
+                    .threads = 256,
+                    .shared = (uint32_t)((size_t)stages * q8_stage_bytes((int)w[i]->type, outs)),
+                    .rows_axis = 1,
+                    .rows_per = 64,
+                    .args = {qn_lower_row_count(l), l->opts->mem->a16, qn_lower_weight(l, w[i]), out,
+                             (uint64_t)in.width, w[i]->ne[1], (uint64_t)ld_out},
+                    .n_arg = 7};
+        if (qn_lower_launch(l, &k)) {
+            return -1;
+        }
+        out += 4 * w[i]->ne[1];
+    }
+    l->scaled = false;
+    return 0;
+}
+
 /* Is there nothing between the product and its residual? */
 static bool bare_product(const qn_spec_linear *sp)
 {
@@ -337,8 +415,9 @@ int qn_lower_linear_many(lowerer *l)
     if (s->rows == QN_ROWS_OUTPUTS && head_many(l)) {
         return -1;
     }
-    int rc = products(l, s->in[0], w, n, rope ? qn_lower_at(l, s->out[0]) : m->product,
-                      rope ? (int)qn_lower_stride(l, s->out[0]) : sp->n_out);
+    int rc = (qn_cuda_takes_mmq(s, l->opts->exec) ? products_q8 : products)(
+        l, s->in[0], w, n, rope ? qn_lower_at(l, s->out[0]) : m->product,
+        rope ? (int)qn_lower_stride(l, s->out[0]) : sp->n_out);
     if (rope || norm) {
         l->from_product = next;
     } else if (rc == 0) {
@@ -380,7 +459,8 @@ int qn_lower_glu_many(lowerer *l)
     const qn_step *s = l->step;
     const qn_tensor *w[3];
     int n = qn_product_weights(s, w);
-    return products(l, s->in[0], w, n, l->opts->mem->product, 2 * s->spec.glu.n_ff) ||
+    bool mmq = qn_cuda_takes_mmq(s, l->opts->exec);
+    return (mmq ? products_q8 : products)(l, s->in[0], w, n, l->opts->mem->product, 2 * s->spec.glu.n_ff) ||
                    qn_lower_glu_act(l, false)
                ? -1
                : 0;

@@ -60,8 +60,7 @@ void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
     if (opts->weight_cache == QN_WEIGHT_CACHE_ON) {
         qn_half_cache halves;
         qn_err none;
-        out->weight_cache =
-            qn_half_cache_make(&halves, p, opts->prefill, &none) ? UINT64_MAX : rounded(halves.bytes);
+        out->weight_cache = qn_half_cache_make(&halves, p, opts, &none) ? UINT64_MAX : rounded(halves.bytes);
         qn_half_cache_free(&halves);
     }
     out->other = z.parts + (uint64_t)z.n_w16 * rounded(z.w16) + z.a16 + z.row_scale + z.part_count +

@@ -88,7 +88,7 @@ static int make_layout(layout *l, const qn_plans *plans, const qn_exec_opts *opt
     }
     bool kept = opts->weight_cache == QN_WEIGHT_CACHE_ON;
     if (qn_cuda_place(&l->placed, &l->n_placed, plans, &bytes, err) ||
-        (kept && qn_half_cache_make(&l->halves, plans, opts->prefill, err))) {
+        (kept && qn_half_cache_make(&l->halves, plans, opts, err))) {
         return -1;
     }
     l->halves.base = PLACEHOLDER;
@@ -106,6 +106,9 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        .bufs = l.some,
                        .k = l.some,
                        .v = l.some,
+                       .k_map = l.some,
+                       .v_map = l.some,
+                       .pairs = p,
                        .parts = p,
                        .w16 = {p, p},
                        .a16 = p,

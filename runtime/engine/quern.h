@@ -226,6 +226,7 @@ typedef struct quern_session_params {
     bool rows_apart;      /* several sequences, short prompts: each row goes through the weights by itself */
     bool plain_gemv;      /* decode: f16 and bf16 weights by the kernels of f32 ones */
     bool plain_attention; /* prompts through decode's attention kernels, for bisecting */
+    bool tma_attention;   /* prompts: keys and values by tensor copies, where the heads allow it (sm_90a) */
     quern_weight_cache weight_cache;
     quern_prefill prefill;
     bool no_tune; /* the library's first algorithm for each product; otherwise several are timed at load */

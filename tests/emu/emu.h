@@ -52,6 +52,14 @@ void *emu_alloc(const char *name, size_t bytes, int flags);
 void emu_freeze(void *start);
 /* Gives back everything that emu_alloc gave. */
 void emu_reset(void);
+/* Stands for a tensor map: f16 values, four dimensions; strides (in bytes) of all but the first. Rows of a
+ * box in shared memory have 128 bytes and are swizzled. */
+typedef struct emu_tensor_map {
+    uint64_t base, dims[4], strides[3];
+    uint32_t box[4];
+    uint32_t reserved[12];
+} emu_tensor_map;
+
 /* The host has written, or is about to read, a range: it must lie in one buffer. -1: it does not (report
  * filled). */
 int emu_written(const void *p, size_t bytes, emu_report *report);

@@ -117,10 +117,32 @@ static int alloc_halves(emu_exec *x, qn_err *err)
         return 0;
     }
     x->mem.half = half_address;
-    return qn_half_cache_make(&x->halves, x->base.plans, x->base.opts.prefill, err) ||
+    return qn_half_cache_make(&x->halves, x->base.plans, &x->base.opts, err) ||
                    alloc(&x->halves.base, "weight cache", x->halves.bytes, EMU_UNWRITTEN, err)
                ? -1
                : 0;
+}
+
+/* Tensor maps of the KV caches, in the emulator's form. */
+static int alloc_maps(emu_exec *x, qn_err *err)
+{
+    const qn_plans *p = x->base.plans;
+    qn_cuda_mem *m = &x->mem;
+    for (int i = 0; i < p->n_kv && x->base.opts.tma_attention; i++) {
+        qn_tma t = qn_tma_of(&p->kv[i], &x->base.opts);
+        for (int v = 0; v < 2 && t.keys; v++) {
+            emu_tensor_map map = {.base = v ? m->v[i] : m->k[i]};
+            memcpy(map.dims, t.dims, sizeof map.dims);
+            memcpy(map.strides, t.strides, sizeof map.strides);
+            memcpy(map.box, t.box, sizeof map.box);
+            uint64_t *at = v ? &m->v_map[i] : &m->k_map[i];
+            if (alloc(at, "tensor map", sizeof map, EMU_READ_ONLY, err)) {
+                return -1;
+            }
+            memcpy((void *)(uintptr_t)*at, &map, sizeof map);
+        }
+    }
+    return alloc(&m->pairs, "pairs", 8, 0, err);
 }
 
 static int alloc_all(emu_exec *x, qn_err *err)
@@ -132,9 +154,11 @@ static int alloc_all(emu_exec *x, qn_err *err)
     m->bufs = calloc((size_t)p->n_buf, sizeof *m->bufs);
     m->k = calloc((size_t)p->n_kv + 1, sizeof *m->k);
     m->v = calloc((size_t)p->n_kv + 1, sizeof *m->v);
+    m->k_map = calloc((size_t)p->n_kv + 1, sizeof *m->k_map);
+    m->v_map = calloc((size_t)p->n_kv + 1, sizeof *m->v_map);
     x->placed =
         calloc((size_t)(p->prefill.n_step + p->decode.n_step) * (QN_STEP_WEIGHTS + 1), sizeof *x->placed);
-    if (!m->bufs || !m->k || !m->v || !x->placed) {
+    if (!m->bufs || !m->k || !m->v || !m->k_map || !m->v_map || !x->placed) {
         return qn_fail(err, "out of memory");
     }
     if (place_plan(x, &p->prefill, err) || place_plan(x, &p->decode, err)) {
@@ -161,7 +185,7 @@ static int alloc_all(emu_exec *x, qn_err *err)
                    alloc(&m->parts, "attention parts", z.parts, EMU_UNWRITTEN, err) ||
                    alloc(&m->w16[0], "f16 weights", z.w16, EMU_UNWRITTEN, err) ||
                    alloc(&m->w16[1], "f16 weights", z.w16, EMU_UNWRITTEN, err) || alloc_halves(x, err) ||
-                   alloc(&m->a16, "f16 activations", z.a16, EMU_UNWRITTEN, err) ||
+                   alloc_maps(x, err) || alloc(&m->a16, "f16 activations", z.a16, EMU_UNWRITTEN, err) ||
                    alloc(&m->row_scale, "row factors", z.row_scale, EMU_UNWRITTEN, err) ||
                    alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
                    alloc(&m->part_count, "part count", z.part_count, 0, err) ||
@@ -403,6 +427,8 @@ static void emu_exec_free(qn_exec *e)
     free(x->mem.bufs);
     free(x->mem.k);
     free(x->mem.v);
+    free(x->mem.k_map);
+    free(x->mem.v_map);
     free(x);
     emu_reset();
 }

@@ -62,6 +62,24 @@ static void add_program(generator *g, const qn_cuda_program *p)
     snprintf(q->symbol, sizeof q->symbol, "%s", p->source.symbol);
 }
 
+/* Routes beside the usual ones, on the variants where they differ. Returns nonzero where there is nothing to
+ * add.
+ */
+static int add_route(int i, qn_lower_opts *lo, qn_exec_opts *o, const qn_plans *plans, bool persistent)
+{
+    const qn_step *s = &plans->prefill.steps[0];
+    qn_type type = s->op->id == QN_OP_LINEAR ? s->w[0]->type : QN_F32;
+    lo->variant = i == 9 ? QN_VARIANT_SM75 : i == 12 ? QN_VARIANT_SM90A : QN_VARIANT_SM80;
+    lo->persistent = i == 10;
+    o->tma_attention = i == 12;
+    o->prefill = i == 9 || i == 11 ? QN_PREFILL_MMQ : QN_PREFILL_AUTO;
+    if (i == 9) { /* without tensor cores for bytes: a type of each kind will do */
+        return type != QN_F16 && type != QN_BF16 && type != QN_Q8_0 && type != QN_Q4_K && type != QN_Q6_K &&
+               type != QN_Q2_K;
+    }
+    return i == 10 && !persistent;
+}
+
 static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *exec, int multiprocessors,
                      bool persistent, qn_err *err)
 {
@@ -76,16 +94,21 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
     mem.bufs = calloc((size_t)plans->n_buf + 1, sizeof *mem.bufs);
     mem.k = calloc((size_t)plans->n_kv + 1, sizeof *mem.k);
     mem.v = calloc((size_t)plans->n_kv + 1, sizeof *mem.v);
+    mem.k_map = mem.k;
+    mem.v_map = mem.v;
     int rc = mem.bufs && mem.k && mem.v ? 0 : qn_fail(err, "out of memory");
-    for (int i = 0; i < (persistent ? 10 : 9) && rc == 0; i++) {
+    for (int i = 0; i < 13 && rc == 0; i++) {
         qn_lowered low;
-        qn_lower_opts lo = {.exec = exec,
+        qn_exec_opts o = *exec;
+        qn_lower_opts lo = {.exec = &o,
                             .mem = &mem,
-                            .variant = i == 9 ? QN_VARIANT_SM80 : variants[i % 3],
+                            .variant = variants[i % 3],
                             .multiprocessors = multiprocessors,
                             .f32_activations = i / 3 == 1,
-                            .no_fuse = i / 3 == 2,
-                            .persistent = i == 9};
+                            .no_fuse = i / 3 == 2};
+        if (i >= 9 && add_route(i, &lo, &o, plans, persistent)) {
+            continue;
+        }
         rc = qn_lower(&low, plans, &lo, err);
         for (int k = 0; rc == 0 && k < low.n_program; k++) {
             add_program(g, &low.programs[k]);

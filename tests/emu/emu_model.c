@@ -1,8 +1,8 @@
 /* emu_model MODEL.gguf TOKENS REFERENCE N_VOCAB TOLERANCE MODE: logits of a model through the lowered lists
  * under emulation against those of another engine. MODE: decode (one token after the other, and the greedy
  * choice of each), persistent (the same in one launch a token), few (chunks for the few-row kernels), prefill
- * (matrix products), mixed (all three in one sequence), many (one token each of several
- * sequences at a time). */
+ * (matrix products), mma (by quern's own kernel), mixed (all three in one sequence), many (one token each of
+ * several sequences at a time). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,11 +149,11 @@ int main(int argc, char **argv)
     double tolerance = atof(argv[5]), d2 = 0, ref2 = 0;
     const char *mode = argv[6];
     bool persistent = strcmp(mode, "persistent") == 0;
-    const int *chunks = strcmp(mode, "decode") == 0 || persistent ? decode_chunks
-                        : strcmp(mode, "few") == 0                ? few_chunks
-                        : strcmp(mode, "prefill") == 0            ? prefill_chunks
-                        : strcmp(mode, "many") == 0               ? NULL
-                                                                  : mixed_chunks;
+    const int *chunks = strcmp(mode, "decode") == 0 || persistent                  ? decode_chunks
+                        : strcmp(mode, "few") == 0                                 ? few_chunks
+                        : strcmp(mode, "prefill") == 0 || strcmp(mode, "mma") == 0 ? prefill_chunks
+                        : strcmp(mode, "many") == 0                                ? NULL
+                                                                                   : mixed_chunks;
     if (!ids || !ref || n < 1 || n > MAX_TOKENS || ref_bytes != sizeof(float) * (size_t)n * (size_t)n_vocab) {
         fprintf(stderr, "emu_model: %s or %s is missing or of the wrong size\n", argv[2], argv[3]);
         return 1;
@@ -162,6 +162,7 @@ int main(int argc, char **argv)
     float *logits = calloc((size_t)copies * (size_t)n * (size_t)n_vocab, sizeof(float));
     qn_err err;
     qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH, .persistent = persistent};
+    o.prefill = strcmp(mode, "mma") == 0 ? QN_PREFILL_MMA : QN_PREFILL_AUTO;
     o.weight_cache = chunks == prefill_chunks ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_OFF;
     o.n_seq = chunks ? 1 : MANY;
     if (run_model(argv[1], ids, n, chunks, o, n_vocab, logits, &err)) {

@@ -23,11 +23,18 @@ typedef struct way {
     const char *name;
     int rows;
     bool decode, prefill, f32;
+    qn_prefill route;
+    bool tma;
 } way;
 static const way ways[] = {
-    {"decode", 1, true, false, false},    {"few", 3, false, false, false},
-    {"decode f32", 1, true, false, true}, {"few f32", 3, false, false, true},
+    {"decode", 1, true, false, false},
+    {"few", 3, false, false, false},
+    {"decode f32", 1, true, false, true},
+    {"few f32", 3, false, false, true},
     {"prefill", 13, false, true, false},
+    {"mma", 13, false, true, false, .route = QN_PREFILL_MMA},
+    {"mmq", 13, false, true, false, .route = QN_PREFILL_MMQ},
+    {"tma", 13, false, true, false, .tma = true},
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
@@ -306,6 +313,25 @@ static bool few_head(const emu_case *c, const way *w)
            rows_of(c, w->rows) <= QN_CUDA_HEAD_FEW;
 }
 
+/* Is the way one of its own for this case? sm90a's products are sm80's. */
+static bool differs(const emu_case *c, const way *w, int variant)
+{
+    const qn_op_id op = c->steps[0].op->id;
+    const qn_tensor *t = c->steps[0].w[0];
+    if (w->tma) {
+        return op == QN_OP_ATTENTION && variant == QN_VARIANT_SM90A;
+    }
+    if (w->route == QN_PREFILL_AUTO) {
+        return true;
+    }
+    bool product = (op == QN_OP_LINEAR || op == QN_OP_GLU) && variant != QN_VARIANT_SM90A;
+    if (variant == QN_VARIANT_SM75) { /* as emu_gen.c adds them */
+        product = op == QN_OP_LINEAR && (t->type == QN_F16 || t->type == QN_BF16 || t->type == QN_Q8_0 ||
+                                         t->type == QN_Q4_K || t->type == QN_Q6_K || t->type == QN_Q2_K);
+    }
+    return product && (w->route == QN_PREFILL_MMA || c->plans.prefill.n_step == 1);
+}
+
 static int run_rounded(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run, int rows, qn_err *err)
 {
     const qn_cuda_mem *m = emu_exec_mem(emu);
@@ -340,10 +366,13 @@ static int run_reference(emu_case *c, const way *w, qn_exec *cpu, qn_exec *emu, 
     const qn_cuda_action *q = emu_find_action(emu, list, "quantise", 0);
     qn_run first = *run;
     int n = rows_of(c, w->rows);
-    if (w->prefill && one_rounding(c) && !few_head(c, w)) {
+    bool mmq = w->prefill && qn_cuda_takes_mmq(&c->steps[0], &c->exec);
+    if (w->prefill && one_rounding(c) && !few_head(c, w) && !mmq) {
         return run_rounded(c, cpu, emu, run, n, err);
     }
-    q = q && qn_cuda_runs(q, n) ? q : NULL;
+    if (q && !qn_cuda_runs(q, n)) { /* the head's other number of rows */
+        q = emu_find_action(emu, list, "quantise", 1);
+    }
     if (q) {
         if (check_view(emu, c->steps[0].in[0], q->args[3], n, NULL, err)) {
             return -1;
@@ -386,6 +415,8 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, boo
     eo.programs = emu_programs(&n_program);
     eo.n_program = n_program;
     c->exec.f32_activations = w->f32;
+    c->exec.prefill = w->route;
+    c->exec.tma_attention = w->tma;
     for (int i = 0; i < CASE_UBATCH; i++) {
         tokens[i] = i * 37 % CASE_VOCAB % c->model.n_vocab;
     }
@@ -436,11 +467,18 @@ static int run_case(void *user, emu_case *c)
         if (ways[i].f32 && !q8) {
             continue; /* the same kernels again */
         }
+        if (!differs(c, &ways[i], r->variant)) {
+            continue;
+        }
         error_sum e = {0};
         qn_err err = {""};
         bool ran_q8 = false;
-        double tolerance = ways[i].prefill && !one_rounding(c) ? c->tol_many : c->tol_few;
         int rc = run_way(r, c, &ways[i], &e, &ran_q8, &err);
+        bool exact = one_rounding(c) || qn_cuda_takes_mmq(&c->steps[0], &c->exec);
+        double tolerance = ways[i].prefill && !exact ? c->tol_many : c->tol_few;
+        if (exact && ways[i].route == QN_PREFILL_MMQ) {
+            tolerance *= 10; /* a sum of all groups in one register, where decode's lanes share them */
+        }
         q8 = q8 || ran_q8;
         r->n_run++;
         r->runs[i]++;

@@ -75,6 +75,18 @@ static inline void ptx_mma_f16(float d[4], const u32 a[4], const u32 b[2], EMU_S
     emu_warp_op("mma.m16n8k16", emu_mma_f16, 0xffffffffu, (uintptr_t)&m, 0, file, line);
 }
 
+static inline void ptx_mma_bf16(float d[4], const u32 a[4], const u32 b[2], EMU_SITE)
+{
+    const emu_mma m = {d, a, b, 16, true};
+    emu_warp_op("mma.m16n8k16.bf16", emu_mma_f16, 0xffffffffu, (uintptr_t)&m, 0, file, line);
+}
+
+static inline void ptx_mma_s8_k16(i32 d[4], const u32 a[2], u32 b, EMU_SITE)
+{
+    const emu_mma_bytes m = {d, a, &b, 16};
+    emu_warp_op("mma.m16n8k16.s8", emu_mma_s8, 0xffffffffu, (uintptr_t)&m, 0, file, line);
+}
+
 static inline void ptx_mma_f16_k8(float d[4], const u32 a[2], u32 b, EMU_SITE)
 {
     const emu_mma m = {d, a, &b, 8};
@@ -89,7 +101,7 @@ QN_DEV void *ptx_global_pointer(u64 address)
 static inline void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1, EMU_SITE)
 {
     const u32 b[2] = {b0, b1};
-    const emu_mma_bytes m = {d, a, b};
+    const emu_mma_bytes m = {d, a, b, 32};
     emu_warp_op("mma.m16n8k32", emu_mma_s8, 0xffffffffu, (uintptr_t)&m, 0, file, line);
 }
 
@@ -147,17 +159,43 @@ template <int N> QN_DEV void ptx_pin(float *d)
 {
 }
 
-// No kernel arrives at a barrier yet: only the phase before the first is ever waited for.
-QN_DEV void ptx_barrier_init(void *barrier, u32 count)
+static inline void ptx_barrier_init(void *barrier, u32 count, EMU_SITE)
 {
-    *(u64 *)barrier = count;
+    emu_mbarrier_init(barrier, count, file, line);
 }
 
-QN_DEV void ptx_barrier_wait(void *barrier, u32 parity)
+static inline void ptx_barrier_wait(void *barrier, u32 parity, EMU_SITE)
 {
-    if (*(const u64 *)barrier == 0 || parity != 1) {
-        *(volatile u32 *)nullptr = 0; // found by the check of bounds
-    }
+    emu_mbarrier_wait(barrier, parity, file, line);
+}
+
+QN_DEV void ptx_barrier_init_fence()
+{
+}
+
+static inline void ptx_barrier_arrive(void *barrier, EMU_SITE)
+{
+    emu_mbarrier_arrive(barrier, 0, file, line);
+}
+
+static inline void ptx_barrier_expect(void *barrier, u32 bytes, EMU_SITE)
+{
+    emu_mbarrier_arrive(barrier, bytes, file, line);
+}
+
+static inline void ptx_tensor_load(void *shared, const void *map, void *barrier, int c0, int c1, int c2,
+                                   int c3, EMU_SITE)
+{
+    const int c[4] = {c0, c1, c2, c3};
+    emu_tensor_load(shared, map, barrier, c, file, line);
+}
+
+template <int N> QN_DEV void ptx_fewer_registers()
+{
+}
+
+template <int N> QN_DEV void ptx_more_registers()
+{
 }
 
 // Row r, column c of a matrix of 16-bit values in shared memory by its descriptor, 128-byte swizzle. mn: rows

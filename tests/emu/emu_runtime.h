@@ -41,6 +41,13 @@ struct emu_mma {
     float *d;
     const uint32_t *a, *b;
     int k;
+    bool bf16;
+};
+// The same of bytes: d [4] i32, a [4] (k = 32) or [2] (k = 16), b [2] or [1].
+struct emu_mma_bytes {
+    int32_t *d;
+    const uint32_t *a, *b;
+    int k;
 };
 struct emu_mma_bytes {
     int32_t *d;
@@ -65,6 +72,13 @@ void emu_grid_wait();
 void *emu_shared(int byte_offset);
 void emu_copy_async(void *shared, const void *global, bool valid, const char *file, int line);
 void emu_copy_commit();
+// Barriers in shared memory (8 bytes each), and copies of boxes of tensors that complete them. A completed
+// phase stands between all accesses of the block before and after it.
+void emu_mbarrier_init(void *barrier, uint32_t count, const char *file, int line);
+void emu_mbarrier_arrive(void *barrier, uint32_t expect, const char *file, int line);
+void emu_mbarrier_wait(void *barrier, uint32_t parity, const char *file, int line);
+void emu_tensor_load(void *shared, const void *map, void *barrier, const int c[4], const char *file,
+                     int line);
 void emu_copy_wait(int n_in_flight);
 
 float emu_half_to_float(uint16_t h);

@@ -186,9 +186,10 @@ void emu_reduce(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out
     }
 }
 
-static float half_at(const uint32_t *words, int i)
+static float half_at(const uint32_t *words, int i, bool bf16)
 {
-    return qn_f16_to_f32((uint16_t)(words[i / 2] >> (16 * (i % 2))));
+    const uint16_t bits = (uint16_t)(words[i / 2] >> (16 * (i % 2)));
+    return bf16 ? qn_bf16_to_f32(bits) : qn_f16_to_f32(bits);
 }
 
 // Fragments as the PTX manual lays them out: of a lane with group g = lane / 4 and t = lane % 4, a has rows g
@@ -202,10 +203,10 @@ void emu_mma_f16(uint32_t, const uint64_t *in, const int *, uint64_t *)
         const emu_mma *m = (const emu_mma *)(uintptr_t)in[lane];
         const int g = lane / 4, t = lane % 4;
         for (int i = 0; i < k / 2; i++) { // halves of a: two a register
-            a[g + 8 * (i / 2 % 2)][2 * t + i % 2 + 8 * (i / 4)] = half_at(m->a, i);
+            a[g + 8 * (i / 2 % 2)][2 * t + i % 2 + 8 * (i / 4)] = half_at(m->a, i, m->bf16);
         }
         for (int i = 0; i < k / 4; i++) {
-            b[2 * t + i % 2 + 8 * (i / 2)][g] = half_at(m->b, i);
+            b[2 * t + i % 2 + 8 * (i / 2)][g] = half_at(m->b, i, m->bf16);
         }
     }
     for (int lane = 0; lane < 32; lane++) {
@@ -221,17 +222,18 @@ void emu_mma_f16(uint32_t, const uint64_t *in, const int *, uint64_t *)
     }
 }
 
-// The same with bytes, four a register: rows and columns 4t.. and 16 + 4t...
+// Bytes: a has columns 4t.. (and 4t + 16..), b rows 4t.. (and 4t + 16..); d as above.
 void emu_mma_s8(uint32_t, const uint64_t *in, const int *, uint64_t *)
 {
-    int a[16][32], b[32][8];
+    int8_t a[16][32], b[32][8];
+    const int k = ((const emu_mma_bytes *)(uintptr_t)in[0])->k;
     for (int lane = 0; lane < 32; lane++) {
         const emu_mma_bytes *m = (const emu_mma_bytes *)(uintptr_t)in[lane];
         const int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < 16; i++) {
+        for (int i = 0; i < k / 2; i++) { // bytes of a: four a register
             a[g + 8 * (i / 4 % 2)][4 * t + i % 4 + 16 * (i / 8)] = (int8_t)(m->a[i / 4] >> (8 * (i % 4)));
         }
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < k / 4; i++) {
             b[4 * t + i % 4 + 16 * (i / 4)][g] = (int8_t)(m->b[i / 4] >> (8 * (i % 4)));
         }
     }
@@ -239,7 +241,7 @@ void emu_mma_s8(uint32_t, const uint64_t *in, const int *, uint64_t *)
         const emu_mma_bytes *m = (const emu_mma_bytes *)(uintptr_t)in[lane];
         for (int i = 0; i < 4; i++) {
             const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
-            for (int j = 0; j < 32; j++) {
+            for (int j = 0; j < k; j++) {
                 m->d[i] += a[row][j] * b[j][column];
             }
         }

@@ -58,6 +58,9 @@ def golden_case(b, job):
 
 def goldens(b):
     jobs = [(g, mode, []) for g in b.goldens for mode in ("batch", "per-token", "decode")]
+    if b.backend == "cuda":  # the other ways of a prompt (docs/prefill.md)
+        jobs += [(g, "batch", way) for g in b.goldens for way in
+                 (["--weight-cache", "off"], ["--prefill", "mma"], ["--attention", "tma"])]
     worst = b.each(lambda j: golden_case(b, j), jobs)
     return len(jobs), "%d models; worst NMSE %.2g of its tolerance" % (len(b.goldens), max(worst))
 

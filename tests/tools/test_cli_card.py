@@ -117,6 +117,52 @@ class Card(CliCase):
         self.assertEqual([(t["n_prompt"], t["n_gen"], t["n_pl"]) for t in r.json], [(8, 0, 1), (0, 4, 1), (8, 0, 4), (0, 4, 4)])
         self.clean()
 
+    def test_routes_of_prompts(self):
+        """Each way to multiply runs whole, gives back what it took, and says what it keeps."""
+        prompt = "A " * 40  # more tokens than the kernels of decode take
+        args = ["run", self.model, "-p", prompt, "-n", "1", "--temp", "0", "--backend", "cuda", "--no-tune"]
+        for extra, cached in ((["--weight-cache", "on"], True), (["--weight-cache", "off"], False),
+                              (["--weight-cache", "serial"], False), (["--prefill", "mma"], True),
+                              (["--prefill", "mmq"], False), (["--attention", "tma"], True), ([], True)):
+            r = self.card(*args, *extra)
+            self.assertEqual("weight cache" in r.err, cached, (extra, r.err))
+            self.clean()
+
+    def test_products_are_timed_once(self):
+        args = ["run", self.model, "-p", "A", "-n", "1", "--backend", "cuda"]
+        self.assertRegex(self.card(*args, cache="tuned").err, r"products: timed \d+ of \d+")
+        self.assertNotIn("products: timed", self.card(*args, cache="tuned").err)
+        for option in ("--no-tune", "--deterministic"):
+            self.assertNotIn("products: timed", self.card(*args, option, cache="untuned").err)
+
+    def test_without_the_library(self):
+        """Only the driver is there: quern's own kernel serves, and that is said; asked for by name, it is an error."""
+        alone = self.path("driver")
+        os.mkdir(alone)
+        os.symlink(os.path.join(FAKE, "libcuda.so.1"), os.path.join(alone, "libcuda.so.1"))
+        empty = {"LD_LIBRARY_PATH": alone, "CUDA_PATH": self.path("nowhere"), "CUDA_HOME": self.path("nowhere")}
+        if self.quern("doctor", env=self.environment(**empty)).out.find("cuBLASLt") >= 0 and \
+                "not found" not in self.quern("doctor", env=self.environment(**empty)).out:
+            self.skipTest("a real cuBLASLt is installed")
+        args = ["run", self.model, "-p", "A", "-n", "1", "--backend", "cuda"]
+        r = self.card(*args, env=empty)
+        self.assertIn("products of prompts by quern's own kernel", r.err)
+        self.clean()
+        r = self.quern(*args, "--prefill", "cublaslt", env=self.environment(**empty), timeout=240)
+        self.assertEqual(r.code, 1)
+        self.assertIn("--prefill cublaslt: cuBLASLt is missing", r.err)
+        r = self.card("plan", self.model, "--kernels", "--phase", "prefill", env=empty)
+        self.assertIn("mma f16", r.out)
+        self.assertNotIn("cuBLASLt", r.out)
+
+    def test_refused_choices(self):
+        args = ["run", self.model, "-p", "A", "-n", "1", "--backend", "cuda"]
+        for extra, says in ((["--prefill", "mmq", "--weight-cache", "on"], "--weight-cache on would never be read"),
+                            (["--variant", "sm80", "--attention", "tma"], "--attention tma is for sm_90a")):
+            r = self.quern(*args, *extra, env=self.environment(), timeout=240)
+            self.assertEqual(r.code, 1, r.err)
+            self.assertIn(says, r.err)
+
     def test_limits_that_fail(self):
         for env, word in (({"FAKE_OOM_AT": "1"}, "device memory"), ({"FAKE_LAUNCH_FAIL": "read_limit"}, "reading"),
                           ({"FAKE_REFUSE": "209"}, "read_limit")):

@@ -82,6 +82,53 @@ static void kernels_of_a_layer(void **state)
     quern_model_free(m);
 }
 
+// Own kernels: each product a launch, quantised weights as they are where 8-bit products are asked for.
+static void own_kernels(void **state)
+{
+    (void)state;
+    quern_model *m = open_model(QUANTISED);
+    for (int mmq = 0; mmq < 2; mmq++) {
+        qn_exec_opts o = options(mmq ? QN_WEIGHT_CACHE_OFF : QN_WEIGHT_CACHE_ON);
+        o.prefill = mmq ? QN_PREFILL_MMQ : QN_PREFILL_MMA;
+        qn_lowered low = lower(m, o);
+        int products = 0;
+        for (int i = 0; i < low.prefill.n; i++) {
+            const qn_cuda_action *a = &low.prefill.actions[i];
+            assert_false(a->is_gemm);
+            products += a->rows == QN_ROWS_TOKENS && strcmp(a->path, mmq ? "mmq 8-bit" : "mma f16") == 0;
+            assert_false(mmq && a->w16);
+        }
+        assert_int_equal(products, mmq ? 7 : 4); // a launch a weight; or qkv, out, gate and up, down
+        qn_lowered_free(&low);
+    }
+    quern_model_free(m);
+}
+
+// Heads of 64 or 128 in a cache that a tile never leaves.
+static void tensor_copies(void **state)
+{
+    (void)state;
+    qn_exec_opts o = {.n_ctx = 4096, .n_ubatch = 512, .tma_attention = true};
+    qn_kv_cache kv = {.n_head_kv = 8, .k_dim = 128, .v_dim = 128};
+    qn_tma t = qn_tma_of(&kv, &o);
+    assert_int_equal(t.keys, 128);
+    assert_int_equal(t.strides[0], 2 * 8 * 128);
+    assert_true(t.dims[0] == 64 && t.dims[1] == 4096 && t.dims[2] == 2 && t.dims[3] == 8);
+    kv.window = 1024; // a ring of 1536 rows
+    assert_int_equal(qn_tma_of(&kv, &o).keys, 128);
+    kv.window = 1000; // of 1512: no multiple of a tile
+    assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
+    kv.window = 0;
+    kv.v_dim = 64;
+    assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
+    kv.k_dim = kv.v_dim = 96;
+    assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
+    kv.k_dim = kv.v_dim = 64;
+    assert_int_equal(qn_tma_of(&kv, &o).stages, 3);
+    o.tma_attention = false;
+    assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
+}
+
 // One product takes q, k and v, and one gate and up: their kept rows lie back to back.
 static void kept_rows(void **state)
 {
@@ -90,7 +137,8 @@ static void kept_rows(void **state)
     qn_lowered low = lower(m, options(QN_WEIGHT_CACHE_ON));
     qn_half_cache c;
     qn_err err;
-    assert_int_equal(qn_half_cache_make(&c, m->plans, QN_PREFILL_AUTO, &err), 0);
+    qn_exec_opts o = options(QN_WEIGHT_CACHE_ON);
+    assert_int_equal(qn_half_cache_make(&c, m->plans, &o, &err), 0);
     uint64_t values = 0;
     int layers = 0;
     for (int i = 0; i < m->plans->prefill.n_step; i++) {
@@ -112,7 +160,8 @@ static void kept_rows(void **state)
         assert_false(a->rows == QN_ROWS_TOKENS && a->w16);
     }
     qn_half_cache_free(&c);
-    assert_int_equal(qn_half_cache_make(&c, m->plans, QN_PREFILL_MMQ, &err), 0);
+    o.prefill = QN_PREFILL_MMQ;
+    assert_int_equal(qn_half_cache_make(&c, m->plans, &o, &err), 0);
     assert_int_equal(c.n, 0); // 8-bit products read the quantised weights
     qn_half_cache_free(&c);
     qn_lowered_free(&low);
@@ -322,6 +371,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_of_a_layer),
         cmocka_unit_test(kept_rows),
+        cmocka_unit_test(own_kernels),
+        cmocka_unit_test(tensor_copies),
         cmocka_unit_test(areas_take_turns),
         cmocka_unit_test(head),
         cmocka_unit_test(planning),

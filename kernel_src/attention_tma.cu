@@ -1,0 +1,198 @@
+// attention_tma.cu: attention of many query rows by the products of warpgroups (sm_90a), where a warp of its
+// own has the tensor memory accelerator bring keys and values (after FlashAttention-3: Shah et al., 2024).
+// Each tile has two barriers, "full" and "empty", so that the two warpgroups may drift apart; blocks stay and
+// take (head, rows) pairs from a counter, those with the most keys first. Heads of 64 or 128 dimensions, k as
+// v. Launch: as many blocks as fit; 32 * spec::warps threads of consumers, then 128 of which one produces.
+// shared: 1024 bytes to align, K and V spec::stages times [keys][64] a 64 dimensions, barriers. maps: boxes
+// of 64 values x keys x dimensions / 64 x 1 head of the caches; counter: two words, zero between launches.
+#include "attention_wgmma.cuh"
+
+constexpr int halves = spec::k_dim / 64, tile_bytes = spec::keys * spec::k_dim * 2;
+enum { TILE_FULL, TILE_EMPTY, BARRIERS };
+
+// Where things lie in shared memory.
+struct areas {
+    u8 *k, *v;
+    u64 *barriers; // TILE_FULL, TILE_EMPTY, then full and empty of each stage of K, of V
+    i32 *tile;     // the pair that the consumers are to do; -1: none is left
+};
+
+QN_DEV areas find_areas()
+{
+    u8 *base = qn_shared<u8>(0);
+    base += (1024 - ptx_shared_address(base) % 1024) % 1024;
+    u8 *v = base + spec::stages * tile_bytes;
+    u64 *barriers = (u64 *)(v + spec::stages * tile_bytes);
+    return areas{base, v, barriers, (i32 *)(barriers + BARRIERS + 4 * spec::stages)};
+}
+
+QN_DEV u64 *full(const areas &s, int of_v, int stage)
+{
+    return s.barriers + BARRIERS + of_v * 2 * spec::stages + stage;
+}
+
+QN_DEV u64 *empty(const areas &s, int of_v, int stage)
+{
+    return full(s, of_v, stage) + spec::stages;
+}
+
+// Pair t: heads within blocks of rows, the last rows (which see the most keys) first.
+QN_DEV place place_of_pair(const qn_state *st, int t)
+{
+    place p;
+    const int n_block = (st->n_rows + tokens - 1) / tokens;
+    p.row0 = (n_block - 1 - t / spec::n_head) * tokens;
+    p.pos0 = st->pos + p.row0;
+    p.head0 = t % spec::n_head;
+    p.g = p.head0 / group;
+    p.v0 = 0;
+    p.low = spec::window > 0 ? max(0, p.pos0 - spec::window + 1) : 0;
+    p.end = min(p.pos0 + tokens, st->pos + st->n_rows);
+    return p;
+}
+
+// Tile n of K or V into stage i % stages, once what it held has been read. A ring is a multiple of a tile
+// long.
+QN_DEV void load(const areas &s, const void *map, int of_v, int i, int n, int g, int seq)
+{
+    const int stage = i % spec::stages;
+    ptx_barrier_wait(empty(s, of_v, stage), (i / spec::stages & 1) ^ 1);
+    ptx_barrier_expect(full(s, of_v, stage), tile_bytes);
+    ptx_tensor_load((of_v ? s.v : s.k) + stage * tile_bytes, map, full(s, of_v, stage), 0,
+                    seq * spec::kv_rows + n * spec::keys % spec::kv_rows, 0, g);
+}
+
+// One thread. Tiles come in the order in which the consumers need them: K0 K1 V0 K2 V1 ...
+QN_DEV void produce(const areas &s, const qn_state *st, const void *k_map, const void *v_map, u32 *counter)
+{
+    const int n_pair = (st->n_rows + tokens - 1) / tokens * spec::n_head;
+    int i = 0, t = (int)blockIdx.x;
+    for (int k = 0;; k++) {
+        ptx_barrier_wait(s.barriers + TILE_EMPTY, (k & 1) ^ 1);
+        *s.tile = t < n_pair ? t : -1;
+        ptx_barrier_arrive(s.barriers + TILE_FULL);
+        if (t >= n_pair) {
+            break;
+        }
+        const place p = place_of_pair(st, t);
+        t = (int)(gridDim.x + atomicAdd(counter, 1u));
+        const int last = (p.end - 1) / spec::keys, oldest = p.low / spec::keys;
+        for (int n = last; n >= oldest; n--, i++) {
+            load(s, k_map, 0, i, n, p.g, st->seq);
+            if (n < last) {
+                load(s, v_map, 1, i - 1, n + 1, p.g, st->seq);
+            }
+        }
+        load(s, v_map, 1, i - 1, oldest, p.g, st->seq);
+    }
+    if (atomicAdd(counter + 1, 1u) ==
+        gridDim.x - 1) { // the last block: all others have taken their last pair
+        atomicExch(counter, 0u);
+        atomicExch(counter + 1, 0u);
+    }
+}
+
+// A warp is done with what a barrier guards.
+QN_DEV void release(u64 *barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) {
+        ptx_barrier_arrive(barrier);
+    }
+}
+
+// One pair; tiles i, i + 1, ... of the block's count. Returns the count behind it.
+QN_DEV int attend(const areas &s, const place &p, running &w, const query_tile &qf, int i)
+{
+    const u64 k_at = matrix_at(ptx_shared_address(s.k), 16),
+              v_at = matrix_at(ptx_shared_address(s.v), spec::keys * 128);
+    score_tile scores;
+    weight_tile weights;
+    row_pair keep;
+    const int oldest = p.low / spec::keys;
+    int n = (p.end - 1) / spec::keys, stage = i % spec::stages;
+    ptx_barrier_wait(full(s, 0, stage), i / spec::stages & 1);
+    start_scores(scores, qf, 0, k_at + (u64)(stage * tile_bytes >> 4));
+    ptx_wgmma_wait<0>();
+    ptx_pin<spec::keys / 2>(&scores[0][0][0]);
+    release(empty(s, 0, stage));
+    shape_scores(scores, w, n * spec::keys, p);
+    softmax_step(w, scores, keep);
+    take_weights(w, weights, scores, keep);
+    if (n > oldest) {
+        ptx_barrier_wait(full(s, 0, (i + 1) % spec::stages), (i + 1) / spec::stages & 1);
+    }
+    // In each turn: weights are those of tile n, whose values are on their way; the keys of tile n - 1 are
+    // there.
+    for (; n > oldest; n--, i++) {
+        const int next = (i + 1) % spec::stages;
+        start_scores(scores, qf, 0, k_at + (u64)(next * tile_bytes >> 4));
+        ptx_barrier_wait(full(s, 1, stage), i / spec::stages & 1);
+        start_values(w, weights, v_at + (u64)(stage * tile_bytes >> 4));
+        ptx_wgmma_wait<1>();
+        ptx_pin<spec::keys / 2>(&scores[0][0][0]);
+        release(empty(s, 0, next));
+        shape_scores(scores, w, (n - 1) * spec::keys, p);
+        softmax_step(w, scores, keep);
+        ptx_pin<spec::keys / 2>(&scores[0][0][0]);
+        // A wait, not only for the keys: without a loop here the compiler moves the wait for the values above
+        // the exponentials, and nothing overlaps.
+        if (n - 1 > oldest) {
+            ptx_barrier_wait(full(s, 0, (i + 2) % spec::stages), (i + 2) / spec::stages & 1);
+        }
+        finish_values(w);
+        release(empty(s, 1, stage));
+        take_weights(w, weights, scores, keep);
+        stage = next;
+    }
+    ptx_barrier_wait(full(s, 1, stage), i / spec::stages & 1);
+    start_values(w, weights, v_at + (u64)(stage * tile_bytes >> 4));
+    finish_values(w);
+    release(empty(s, 1, stage));
+    return i + 1;
+}
+
+QN_ENTRY(threads + 128, 1)
+QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const void *k_map, const void *v_map, float *out,
+          i64 out_stride, half_t *half_rows, float *row_scale, u32 *counter)
+{
+    ptx_grid_launch();
+    ptx_grid_wait();
+    const areas s = find_areas();
+    if (threadIdx.x == 0) {
+        ptx_barrier_init(s.barriers + TILE_FULL, 1);
+        ptx_barrier_init(s.barriers + TILE_EMPTY, spec::warps);
+        for (int i = 0; i < spec::stages; i++) {
+            for (int of_v = 0; of_v < 2; of_v++) {
+                ptx_barrier_init(full(s, of_v, i), 1);
+                ptx_barrier_init(empty(s, of_v, i), spec::warps);
+            }
+        }
+        ptx_barrier_init_fence();
+    }
+    __syncthreads();
+    if (threadIdx.x >= threads) {
+        ptx_fewer_registers<24>();
+        if (threadIdx.x == threads) {
+            produce(s, st, k_map, v_map, counter);
+        }
+        return;
+    }
+    ptx_more_registers<240>();
+    const int n_rows = st->n_rows;
+    int i = 0;
+    for (int k = 0;; k++) {
+        ptx_barrier_wait(s.barriers + TILE_FULL, k & 1);
+        const int t = *s.tile;
+        release(s.barriers + TILE_EMPTY);
+        if (t < 0) {
+            break;
+        }
+        const place p = place_of_pair(st, t);
+        running w;
+        query_tile qf;
+        load_queries(w, qf, nullptr, q, q_stride, p, n_rows);
+        i = attend(s, p, w, qf, i);
+        write_rows(w, out, out_stride, half_rows, row_scale, p, n_rows);
+    }
+}
