@@ -87,6 +87,8 @@ foreach(variant sm75 sm90a) # the other kernels of attention over many rows
   add_test(NAME emu-op-attention-${variant} COMMAND emu_ops attention "" ${variant})
   set_tests_properties(emu-op-attention-${variant} PROPERTIES LABELS emu TIMEOUT 600)
 endforeach()
+add_test(NAME emu-op-linear-sm75 COMMAND emu_ops linear "" sm75) # products without tensor cores for bytes
+set_tests_properties(emu-op-linear-sm75 PROPERTIES LABELS emu TIMEOUT 600)
 add_test(NAME emu-coverage COMMAND emu_ops --list-is ${emu_ops_tested})
 set_tests_properties(emu-coverage PROPERTIES LABELS emu TIMEOUT 60)
 

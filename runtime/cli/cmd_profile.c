@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/limits.h"
 #include "cli/load.h"
 #include "codegen/cost.h"
 #include "engine/engine.h"
@@ -38,17 +39,25 @@ static const char *kind_of(const qn_step *s)
     return dot ? dot + 1 : s->name;
 }
 
-static void print_row(const char *name, int count, double ms, double total, double bytes, double flop)
+/* Share: of the time that the measured limits leave, by reading or by products, whichever is more. */
+static void print_row(const char *name, int count, double ms, double total, double bytes, double flop,
+                      const qn_limits *l)
 {
     if (ms <= 0) {
         printf("%-22s %5d          - (part of the step before)\n", name, count);
         return;
     }
-    printf("%-22s %5d %10.3f ms %6.1f %% %9.1f GB/s %9.2f TFLOP/s\n", name, count, ms, 100 * ms / total,
+    printf("%-22s %5d %10.3f ms %6.1f %% %9.1f GB/s %9.2f TFLOP/s", name, count, ms, 100 * ms / total,
            bytes / ms * 1e-6, flop / ms * 1e-9);
+    double reading = l->read > 0 ? 1e3 * bytes / l->read : 0, products = l->f16 > 0 ? 1e3 * flop / l->f16 : 0;
+    double least = reading > products ? reading : products;
+    if (l->read > 0 && l->f16 > 0 && least > 0) {
+        printf(" %6.1f %% of the limit", 100 * least / ms);
+    }
+    putchar('\n');
 }
 
-static void print_profile(const profile_args *a, const qn_plan *plan, const float *ms)
+static void print_profile(const profile_args *a, const qn_plan *plan, const float *ms, const qn_limits *l)
 {
     double total = 0, all_bytes = 0, all_flop = 0;
     for (int i = 0; i < plan->n_step; i++) {
@@ -72,12 +81,12 @@ static void print_profile(const profile_args *a, const qn_plan *plan, const floa
             }
         }
         if (!seen) {
-            print_row(a->steps ? plan->steps[i].name : kind, count, sum, total, bytes, flop);
+            print_row(a->steps ? plan->steps[i].name : kind, count, sum, total, bytes, flop, l);
             all_bytes += bytes;
             all_flop += flop;
         }
     }
-    print_row("total", plan->n_step, total, total, all_bytes, all_flop);
+    print_row("total", plan->n_step, total, total, all_bytes, all_flop, l);
 }
 
 /* ms[i]: median of step i over the passes; all: [repeats][n_step], column: [repeats]. */
@@ -119,8 +128,14 @@ static int measure(const profile_args *a, quern_session *s)
         }
     }
     if (rc == 0) {
+        qn_limits limits = {.threads = 0};
+        if (qn_limits_key(&limits, true, e->opts.device, 0, &err) != 0 ||
+            !qn_limits_find(&limits, a->model.cache)) {
+            qn_cli_note(
+                "no shares of the limits: they were not measured yet ('quern bench --device-limits')");
+        }
         medians(all, n, repeats, ms + n, ms);
-        print_profile(a, plan, ms);
+        print_profile(a, plan, ms, &limits);
     }
     free(all);
     free(ms);

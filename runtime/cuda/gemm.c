@@ -51,6 +51,30 @@ void qn_gemm_close(qn_gemm *g)
     memset(g, 0, sizeof *g);
 }
 
+/* The largest power of two up to 256 that divides an address. */
+static uint32_t alignment(uint64_t address)
+{
+    uint32_t a = 256;
+    while (address % a != 0) {
+        a /= 2;
+    }
+    return a;
+}
+
+/* What addresses may be counted on to be multiples of: the library assumes 256 where it is not told. */
+static qn_lt_status prefer_alignment(const qn_cublaslt_api *lt, qn_lt_preference pref,
+                                     const uint32_t align[3])
+{
+    static const unsigned int attributes[4] = {QN_LT_PREF_MIN_ALIGNMENT_A, QN_LT_PREF_MIN_ALIGNMENT_B,
+                                               QN_LT_PREF_MIN_ALIGNMENT_C, QN_LT_PREF_MIN_ALIGNMENT_D};
+    qn_lt_status s = QN_LT_SUCCESS;
+    for (int i = 0; i < 4 && !s; i++) {
+        const uint32_t *value = &align[i < 2 ? i : 2];
+        s = lt->MatmulPreferenceSetAttribute(pref, attributes[i], value, sizeof *value);
+    }
+    return s;
+}
+
 /* Column-major: C (n_out x rows) = W^T (n_in x n_out) * A (n_in x rows). */
 static int make_plan(qn_gemm *g, qn_gemm_plan *p, qn_err *err)
 {
@@ -69,6 +93,7 @@ static int make_plan(qn_gemm *g, qn_gemm_plan *p, qn_err *err)
     s = s ? s
           : lt->MatmulPreferenceSetAttribute(pref, QN_LT_PREF_MAX_WORKSPACE, &g->workspace_bytes,
                                              sizeof g->workspace_bytes);
+    s = s ? s : prefer_alignment(lt, pref, p->align);
     s = s ? s
           : lt->MatmulAlgoGetHeuristic(g->handle, p->desc, p->a, p->b, p->c, p->c, pref, QN_GEMM_ALGOS, found,
                                        &n);
@@ -89,10 +114,11 @@ static int make_plan(qn_gemm *g, qn_gemm_plan *p, qn_err *err)
 
 qn_gemm_plan *qn_gemm_find(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_err *err)
 {
+    const uint32_t align[3] = {alignment(q->w), alignment(q->a), alignment(q->out)};
     for (int i = 0; i < g->n; i++) {
         qn_gemm_plan *p = &g->plans[i];
         if (p->n_in == q->n_in && p->n_out == q->n_out && p->ld_out == q->ld_out && p->bf16 == q->bf16 &&
-            p->rows == rows) {
+            p->rows == rows && memcmp(p->align, align, sizeof align) == 0) {
             return p;
         }
     }
@@ -109,6 +135,7 @@ qn_gemm_plan *qn_gemm_find(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_err *
     qn_gemm_plan *p = &g->plans[g->n];
     *p = (qn_gemm_plan){
         .n_in = q->n_in, .n_out = q->n_out, .ld_out = q->ld_out, .rows = rows, .bf16 = q->bf16};
+    memcpy(p->align, align, sizeof align);
     if (make_plan(g, p, err)) {
         qn_fail_prefix(err, "%d x %d by %d rows", q->n_out, q->n_in, rows);
         return NULL;

@@ -162,8 +162,9 @@ static int pieces(lowerer *l, const qn_tensor *t, qn_cuda_gemm g)
 {
     size_t most = l->opts->head_chunk ? l->opts->head_chunk : QN_CUDA_HEAD_CHUNK,
            per_row = 2 * (size_t)t->ne[0];
-    uint64_t n = t->ne[1], step = most / per_row / 8 * 8;
-    step = step ? step : 8;
+    uint64_t n = t->ne[1],
+             step = most / per_row / 64 * 64; /* outputs of a piece begin at multiples of 256 bytes */
+    step = step ? step : 64;
     for (uint64_t first = 0; first < n; first += step) {
         uint64_t rows = n - first < step ? n - first : step;
         qn_cuda_gemm part = g;
