@@ -366,7 +366,8 @@ static bool feeds_rope(const lowerer *l, const qn_step *next)
 static bool feeds_norm(const lowerer *l, const qn_step *next)
 {
     return next->op->id == QN_OP_NORM && next->spec.norm.groups == 1 && next->rows == l->step->rows &&
-           same_view(next->in[0], l->step->out[0]);
+           same_view(next->in[0], l->step->out[0]) &&
+           !(next->spec.norm.residual && next->in[1].buf == l->step->out[0].buf); /* its base is read first */
 }
 
 static int linear_post(lowerer *l)

@@ -331,7 +331,8 @@ ROUTES = [("decode", DECODE, []), ("decode", DECODE, ["--persistent"]), ("decode
           ("prompt", FEW, []), ("prompt", FEW, ["--rows-apart"]),
           ("prompt", PROMPT, []), ("prompt", PROMPT, ["--no-tune"]), ("prompt", PROMPT, ["--weight-cache", "off"]),
           ("prompt", PROMPT, ["--weight-cache", "serial"]), ("prompt", PROMPT, ["--prefill", "mma"]),
-          ("prompt", PROMPT, ["--prefill", "mmq"]), ("prompt", PROMPT, ["--variant", "sm80"])]
+          ("prompt", PROMPT, ["--prefill", "mmq"]), ("prompt", PROMPT, ["--attention", "tma"]),
+          ("prompt", PROMPT, ["--no-fuse"]), ("prompt", PROMPT, ["--variant", "sm80"])]
 
 
 def routes(b):
