@@ -49,10 +49,6 @@ struct emu_mma_bytes {
     const uint32_t *a, *b;
     int k;
 };
-struct emu_mma_bytes {
-    int32_t *d;
-    const uint32_t *a, *b;
-};
 struct emu_matrices { // of ldmatrix
     uint32_t *r;
     const void *row;
