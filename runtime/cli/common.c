@@ -6,6 +6,9 @@
 
 #include "cli/cli.h"
 
+/* What a text may have at most: an endless file (a device) is refused before it has taken all memory. */
+enum { MAX_TEXT = 1 << 30 };
+
 static int read_stream(FILE *f, const char *name, char **data, size_t *size)
 {
     size_t cap = 1 << 16, n = 0;
@@ -14,6 +17,11 @@ static int read_stream(FILE *f, const char *name, char **data, size_t *size)
         n += fread(p + n, 1, cap - n - 1, f);
         if (n < cap - 1) {
             break;
+        }
+        if (n >= MAX_TEXT) {
+            qn_cli_error("%s: more than %d MiB", name, MAX_TEXT >> 20);
+            free(p);
+            return -1;
         }
         char *grown = cap <= SIZE_MAX / 2 ? realloc(p, cap * 2) : NULL;
         if (grown == NULL) {

@@ -324,6 +324,37 @@ static qn_jval raise_exception(qn_jctx *c, qn_jval self, const qn_jbound *a)
     qn_jfail(c, "%s", c->raised);
 }
 
+/*
+ * The format for the C library, with a blank behind it: an empty result could not be told from one that is
+ * too long. As for Python's times without zone, %z, %:z and %Z are nothing; %f is the microseconds, which the
+ * clock here does not have.
+ */
+static char *naive_format(qn_jctx *c, const qn_jstr *format)
+{
+    char *f = qn_jalloc(c, format->len * 3 + 2, 1);
+    size_t n = 0;
+    for (size_t i = 0; i < format->len; i++) {
+        char next = format->p[i] == '%' && i + 1 < format->len ? format->p[i + 1] : 0;
+        bool colon = next == ':' && i + 2 < format->len && format->p[i + 2] == 'z';
+        if (next == 'z' || next == 'Z' || colon) {
+            i += colon ? 2 : 1;
+        } else if (next == 'f') {
+            memcpy(f + n, "000000", 6);
+            n += 6;
+            i++;
+        } else {
+            f[n++] = format->p[i];
+            if (next != 0) {
+                f[n++] = next;
+                i++;
+            }
+        }
+    }
+    f[n] = ' ';
+    f[n + 1] = 0;
+    return f;
+}
+
 static qn_jval strftime_now(qn_jctx *c, qn_jval self, const qn_jbound *a)
 {
     (void)self;
@@ -334,9 +365,7 @@ static qn_jval strftime_now(qn_jctx *c, qn_jval self, const qn_jbound *a)
         qn_jfail(c, "strftime_now(): the time %lld has no date", (long long)c->now);
     }
     char out[512];
-    char *f = qn_jalloc(c, format->len + 2, 1);
-    memcpy(f, format->p, format->len);
-    f[format->len] = ' '; /* an empty result cannot be told from one that is too long */
+    char *f = naive_format(c, format);
     size_t n = strftime(out, sizeof out, f, &tm);
     if (n == 0) {
         qn_jfail(c, "strftime_now(): the result is longer than %zu bytes", sizeof out);

@@ -148,7 +148,9 @@ qn_jval qn_jfilter_apply(qn_jctx *c, const qn_jnode *n, qn_jval value)
 {
     qn_jargs args;
     if (n->a != NULL) {
+        qn_jenter(c); /* a chain of filters is a nesting: x|a|b is b(a(x)) */
         value = n->a->kind == QN_N_FILTER ? qn_jfilter_apply(c, n->a, value) : qn_jeval(c, n->a);
+        c->depth--;
     }
     c->line = n->line;
     if (n->func == NULL) {

@@ -1,4 +1,5 @@
 /* jinja_text.c: what strings can do, as Python's str; every byte keeps its origin. */
+#include "text/jinja_format.h"
 #include "text/jinja_internal.h"
 
 #include "text/unicode_case.h"
@@ -323,9 +324,10 @@ qn_jval qn_jpad(qn_jctx *c, qn_jstr *s, int64_t width, const qn_jstr *fill, int 
     if (pad <= 0) {
         return (qn_jval){.kind = QN_J_STR, .s = s};
     }
-    if ((uint64_t)pad > c->limits.memory) {
+    if (pad > QN_J_MAX_FIELD) {
         qn_jfail(c, "a width of %lld is too much", (long long)width);
     }
+    qn_jtick(c, (uint64_t)pad);
     int64_t left = where < 0 ? 0 : where > 0 ? pad : pad / 2 + (pad & width & 1);
     qn_jbuf *b = qn_jbuf_new(c, s->len + (size_t)pad);
     for (int64_t i = 0; i <= pad; i++) {

@@ -230,6 +230,13 @@ static void raised(void **state)
     }
 }
 
+/* Times are without a zone and of whole seconds. */
+static void times(void **state)
+{
+    (void)state;
+    gives("{{ strftime_now('%z|%Z|%:z|%f|%%Z|%%f|%M:%S%') }}", "|||000000|%Z|%f|00:00%");
+}
+
 /* Templates that would not end, or would take all memory, are stopped by a limit that is named. */
 static void limits(void **state)
 {
@@ -243,6 +250,8 @@ static void limits(void **state)
          "MiB of memory"},
         {"{{ 'abcdefgh' * 99999999 }}", "too long"},
         {"{{ 'a'.center(999999999999) }}", "too much"},
+        {"{{ 'a'|center(60000000) }}", "too much"},
+        {"{{ 'a'|indent(60000000) }}", "too much"},
         {"{{ '%999999999d' % 1 }}", "too wide"},
         {"{{ '%.999999999f' % 1 }}", "too much"},
         {"{% for i in range(99999) %}{{ 'abcdefghabcdefgh' }}{% endfor %}", "writes more than"},
@@ -298,6 +307,22 @@ static void deep_source(void **state)
     n += (size_t)sprintf(source + n, " }}");
     source[n] = 0;
     gives(source, "301");
+    static const char *const chain[] = {"{{ m", "{% filter upper", "{% set x|upper"};
+    for (size_t k = 0; k < 3; k++) {
+        n = (size_t)sprintf(source, "%s", chain[k]);
+        for (size_t i = 0; i < N; i++) {
+            n += (size_t)sprintf(source + n, "|lower");
+        }
+        n += (size_t)sprintf(source + n, "%s",
+                             k == 0   ? " }}"
+                             : k == 1 ? " %}{% endfilter %}"
+                                      : " %}{% endset %}");
+        char got[64];
+        assert_int_equal(qn_jinja_parse(&t, "t", source, n, &err), 0);
+        assert_int_equal(render(t, &qn_jinja_limits_default, got, sizeof got, &err), -1);
+        assert_non_null(strstr(err.text, "nested too deeply"));
+        qn_jinja_free(t);
+    }
     free(source);
 }
 
@@ -444,9 +469,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(origins),     cmocka_unit_test(shared_buffers), cmocka_unit_test(errors),
-        cmocka_unit_test(raised),      cmocka_unit_test(limits),         cmocka_unit_test(deep_source),
-        cmocka_unit_test(memory_ends), cmocka_unit_test(damaged_source), cmocka_unit_test(threads),
-        cmocka_unit_test(malformed),   cmocka_unit_test(reads),
+        cmocka_unit_test(raised),      cmocka_unit_test(times),          cmocka_unit_test(limits),
+        cmocka_unit_test(deep_source), cmocka_unit_test(memory_ends),    cmocka_unit_test(damaged_source),
+        cmocka_unit_test(threads),     cmocka_unit_test(malformed),      cmocka_unit_test(reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
