@@ -27,15 +27,18 @@ typedef enum qn_prefill {
     QN_PREFILL_MMA, /* own kernel, 16-bit operands */
     QN_PREFILL_MMQ, /* own kernel, quantised weights times 8-bit activations; plain weights as MMA */
 } qn_prefill;
+/* How a KV cache stores its values: codegen/kv_type.h. */
+typedef enum qn_cache_type { QN_CACHE_F16, QN_CACHE_Q8_0 } qn_cache_type;
 
 typedef struct qn_exec_opts {
-    int n_ctx;     /* positions the KV caches hold */
-    int n_ubatch;  /* most tokens of one run call */
-    int n_threads; /* CPU; 0: all CPUs of this process */
-    bool exact;    /* CPU: f32 throughout */
-    int n_outputs; /* most rows of logits of one run call; 0: n_ubatch */
-    int n_seq;     /* sequences, at most QN_MAX_SEQ; 0: 1 */
-    bool cuda;     /* which executor these are for; the rest is CUDA's */
+    int n_ctx;                    /* positions the KV caches hold */
+    int n_ubatch;                 /* most tokens of one run call */
+    int n_threads;                /* CPU; 0: all CPUs of this process */
+    bool exact;                   /* CPU: f32 throughout */
+    qn_cache_type k_type, v_type; /* of the KV caches */
+    int n_outputs;                /* most rows of logits of one run call; 0: n_ubatch */
+    int n_seq;                    /* sequences, at most QN_MAX_SEQ; 0: 1 */
+    bool cuda;                    /* which executor these are for; the rest is CUDA's */
     int device;
     const char *cache;      /* --cache DIR, "none" or NULL (codegen/cache.h: qn_cache_place) */
     const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
@@ -49,6 +52,7 @@ typedef struct qn_exec_opts {
     qn_weight_cache weight_cache;
     qn_prefill prefill;
     bool no_tune;         /* the library's first algorithm for each product, none is timed */
+    bool rows_attention;  /* decode: attention by f32 products on the plain cores (attention_decode.cu) */
     bool no_fuse;         /* norms are kernels of their own, so that every step's output can be read */
     bool f32_activations; /* few rows: f32 activations for quantised weights too, instead of 8-bit ones */
     void (*log)(void *log_user, int level, const char *line); /* level 0: shown by default; may be NULL */

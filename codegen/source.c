@@ -140,6 +140,33 @@ static void append_field(qn_source *s, const qn_spec *spec, const qn_field *fiel
     }
 }
 
+static const qn_field *find_field(const qn_op *op, const char *name)
+{
+    for (int i = 0; i < op->n_field; i++) {
+        if (strcmp(op->fields[i].name, name) == 0) {
+            return &op->fields[i];
+        }
+    }
+    return NULL;
+}
+
+/* The fields of the second op that the first does not have. */
+static int print_also(FILE *f, qn_source *s, const qn_source_request *r, qn_err *err)
+{
+    int rc = 0;
+    for (int i = 0; i < r->also->n_field && rc == 0; i++) {
+        const qn_field *field = &r->also->fields[i], *same = find_field(r->op, field->name);
+        if (!same) {
+            rc = print_field(f, r->also, r->also_spec, field, err);
+            append_field(s, r->also_spec, field);
+        } else if (int_at(r->spec, same, 0) != int_at(r->also_spec, field, 0)) {
+            rc = qn_fail(err, "%s is %d of %s and %d of %s", field->name, int_at(r->spec, same, 0),
+                         r->op->name, int_at(r->also_spec, field, 0), r->also->name);
+        }
+    }
+    return rc;
+}
+
 static int print_all(FILE *f, qn_source *s, const qn_source_request *r, qn_err *err)
 {
     fputs("namespace spec {\n", f);
@@ -148,6 +175,7 @@ static int print_all(FILE *f, qn_source *s, const qn_source_request *r, qn_err *
         rc = print_field(f, r->op, r->spec, &r->op->fields[i], err);
         append_field(s, r->spec, &r->op->fields[i]);
     }
+    rc = rc || !r->also ? rc : print_also(f, s, r, err);
     for (int i = 0; i < r->n_const; i++) {
         const qn_source_const *c = &r->consts[i];
         const char *dtype = c->is_dtype ? dtype_name(c->value) : NULL;
@@ -188,7 +216,13 @@ int qn_source_make(qn_source *out, const qn_source_request *r, qn_err *err)
 int qn_source_generate(qn_source *out, const qn_op *op, const qn_spec *spec, int variant,
                        const qn_source_const *consts, int n_const, qn_err *err)
 {
-    qn_source_request r = {op->name, op->kernel, op, spec, variant, consts, n_const};
+    qn_source_request r = {.name = op->name,
+                           .kernel = op->kernel,
+                           .op = op,
+                           .spec = spec,
+                           .variant = variant,
+                           .consts = consts,
+                           .n_const = n_const};
     return qn_source_make(out, &r, err);
 }
 

@@ -30,6 +30,8 @@ typedef struct qn_source_request {
     const char *kernel; /* template: "norm.cu" */
     const qn_op *op;    /* NULL: no fields */
     const qn_spec *spec;
+    const qn_op *also; /* a second op that the program serves; NULL: none. Fields that both have are equal */
+    const qn_spec *also_spec;
     int variant; /* codegen/nvrtc.h: spec::variant */
     const qn_source_const *consts;
     int n_const;

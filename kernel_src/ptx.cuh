@@ -199,6 +199,39 @@ QN_DEV void ptx_ldmatrix_x4_trans(u32 r[4], const void *row)
                  : "memory");
 }
 
+// Adds to *p and returns what was there. What this thread has seen before, also of its block's threads by a
+// barrier, comes before the addition for all who see that; what it sees afterwards is no older.
+QN_DEV u32 ptx_add_acq_rel(u32 *p, u32 v)
+{
+    u32 old;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+    return old;
+}
+
+// Two sums and two products of halves.
+QN_DEV u32 ptx_half2_add(u32 a, u32 b)
+{
+    u32 d;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+QN_DEV u32 ptx_half2_mul(u32 a, u32 b)
+{
+    u32 d;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+// A matrix of 8x8 16-bit values, of which lane i holds values 2 * (i % 4) and the next of row i / 4,
+// transposed.
+QN_DEV u32 ptx_transpose(u32 a)
+{
+    u32 d;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
+    return d;
+}
+
 // 16 bytes from global to shared memory without registers; zero-filled where !valid. sm_80 and newer.
 QN_DEV void ptx_copy_async16(void *shared, const void *global, bool valid)
 {

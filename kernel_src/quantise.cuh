@@ -6,10 +6,6 @@
 #include "planes.cuh"
 #include "reduce.cuh"
 
-struct alignas(8) f32x2 {
-    float x, y;
-};
-
 QN_DEV i64 q8_row_bytes(int n)
 {
     return ((i64)(n / GROUP) * 40 + 15) / 16 * 16;

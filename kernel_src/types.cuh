@@ -14,7 +14,8 @@ typedef unsigned long long u64;
 typedef u16 half_t; // binary16 bits
 typedef u16 bf16_t; // bfloat16 bits
 
-#define QN_DEV static __device__ __forceinline__
+#define QN_DEV        static __device__ __forceinline__
+#define QN_DEV_MEMBER __device__ __forceinline__
 
 // Head of a kernel: QN_ENTRY(threads a block) QN_KERNEL(parameters). The persistent kernel (persistent.cuh)
 // makes functions of them.
@@ -90,6 +91,9 @@ QN_DEV bf16_t float_to_bf16(float f)
 
 struct alignas(8) u32x2 {
     u32 x, y;
+};
+struct alignas(8) f32x2 {
+    float x, y;
 };
 struct alignas(16) u32x4 {
     u32 x, y, z, w;

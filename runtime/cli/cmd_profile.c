@@ -44,7 +44,7 @@ static void print_row(const char *name, int count, double ms, double total, doub
                       const qn_limits *l)
 {
     if (ms <= 0) {
-        printf("%-22s %5d          - (part of the step before)\n", name, count);
+        printf("%-22s %5d          - (part of a neighbouring step)\n", name, count);
         return;
     }
     printf("%-22s %5d %10.3f ms %6.1f %% %9.1f GB/s %9.2f TFLOP/s", name, count, ms, 100 * ms / total,

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "cli/cli.h"
+#include "codegen/kv_type.h"
 #include "cli/progress.h"
 #include "engine/memory.h"
 
@@ -17,6 +18,8 @@ const qn_model_args qn_model_args_defaults = {.n_ctx = -1};
 
 enum { ATTENTION_FLASH, ATTENTION_PLAIN, ATTENTION_TMA };
 const char *const qn_attention_names[] = {"flash", "plain", "tma", NULL};
+enum { DECODE_MMA, DECODE_ROWS };
+const char *const qn_decode_attentions[] = {"mma", "rows", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
 
 const char *const qn_weight_cache_names[] = {"auto", "on", "off", "serial", NULL};
@@ -45,6 +48,10 @@ static const qn_opt backend_opts[] = {
      offsetof(qn_model_args, n_ubatch), 1, INT_MAX},
     {"-b, --batch-size", "N", "The same as -ub; of both, the smaller counts. Default: 512.", QN_OPT_INT,
      offsetof(qn_model_args, n_batch), 1, INT_MAX},
+    {"-ctk, --cache-type-k", "TYPE", "Keys of the KV cache: f16 or q8_0. Default: f16.", QN_OPT_CHOICE,
+     offsetof(qn_model_args, k_type), 0, 0, qn_cache_type_names},
+    {"-ctv, --cache-type-v", "TYPE", "Values of the KV cache: f16 or q8_0. Default: f16.", QN_OPT_CHOICE,
+     offsetof(qn_model_args, v_type), 0, 0, qn_cache_type_names},
     {"--backend", "NAME", "auto, cpu or cuda. Default: auto.", QN_OPT_CHOICE,
      offsetof(qn_model_args, backend), 0, 0, backends},
     {"--device", "N", "Which GPU (backend cuda). Default: 0.", QN_OPT_INT, offsetof(qn_model_args, device), 0,
@@ -69,6 +76,9 @@ static const qn_opt backend_opts[] = {
      QN_OPT_CHOICE, offsetof(qn_model_args, weight_cache), 0, 0, qn_weight_cache_names},
     {"--no-tune", NULL, "Times no algorithms of cuBLASLt: its first choice serves (backend cuda).",
      QN_OPT_FLAG, offsetof(qn_model_args, no_tune)},
+    {"--decode-attention", "NAME",
+     "mma, on the tensor cores, or rows, f32 on the plain ones (backend cuda). Default: mma.", QN_OPT_CHOICE,
+     offsetof(qn_model_args, decode_attention), 0, 0, qn_decode_attentions},
     {"--f32-activations", NULL,
      "Decode quantised weights with f32 activations, not 8-bit ones (backend cuda).", QN_OPT_FLAG,
      offsetof(qn_model_args, f32_activations)},
@@ -168,6 +178,8 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .n_ubatch = n,
         .n_threads = a->n_threads,
         .exact = a->exact,
+        .cache_type_k = (quern_cache_type)a->k_type,
+        .cache_type_v = (quern_cache_type)a->v_type,
         .loading = qn_progress_loading,
         .n_outputs = a->n_outputs,
         .n_sequences = a->n_sequences,
@@ -183,6 +195,7 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .weight_cache = (quern_weight_cache)a->weight_cache,
         .prefill = (quern_prefill)a->prefill,
         .no_tune = a->no_tune || a->deterministic,
+        .rows_attention = a->decode_attention == DECODE_ROWS,
         .no_fuse = a->no_fuse,
         .f32_activations = a->f32_activations,
     };

@@ -9,7 +9,7 @@ typedef struct qn_model_args {
     const char *path;
     const char *config_dir, *kernel_dir;
     int n_ctx; /* -1: not given, 0: the trained context */
-    int backend, device, attention, weight_cache, prefill;
+    int backend, device, attention, decode_attention, weight_cache, prefill, k_type, v_type;
     int n_threads;
     int n_batch, n_ubatch;
     bool deterministic; /* nothing that a session holds of an earlier prompt is used again */
@@ -21,6 +21,7 @@ typedef struct qn_model_args {
 } qn_model_args;
 
 extern const qn_model_args qn_model_args_defaults;
+extern const char *const qn_decode_attentions[]; /* values of --decode-attention */
 
 /* Groups of rows over `a`: what to load | how to run it. */
 qn_opt_group qn_load_group(qn_model_args *a);

@@ -1,4 +1,5 @@
 #include "cli/programs.h"
+#include "codegen/kv_type.h"
 
 #include <limits.h>
 #include <string.h>
@@ -14,6 +15,14 @@ static const qn_opt target_opts[] = {
      QN_OPT_STR, offsetof(qn_target_args, arch)},
     {"--variant", "NAME", "Kernels of an older card: sm75, sm80, sm90a. Default: the architecture's best.",
      QN_OPT_STR, offsetof(qn_target_args, model.variant)},
+    {"--decode-attention", "NAME", "As of run: mma or rows. Default: mma.", QN_OPT_CHOICE,
+     offsetof(qn_target_args, model.decode_attention), 0, 0, qn_decode_attentions},
+    {"-ctk, --cache-type-k", "TYPE", "As of run: f16 or q8_0. Default: f16.", QN_OPT_CHOICE,
+     offsetof(qn_target_args, model.k_type), 0, 0, qn_cache_type_names},
+    {"-ctv, --cache-type-v", "TYPE", "As of run: f16 or q8_0. Default: f16.", QN_OPT_CHOICE,
+     offsetof(qn_target_args, model.v_type), 0, 0, qn_cache_type_names},
+    {"--no-fuse", NULL, "Every step a kernel of its own.", QN_OPT_FLAG,
+     offsetof(qn_target_args, model.no_fuse)},
     {"--persistent", NULL, "The kernel of run --persistent too.", QN_OPT_FLAG,
      offsetof(qn_target_args, model.persistent)},
     {"--device", "N", "Which GPU decides --arch and launch shapes. Default: 0.", QN_OPT_INT,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
+#include "codegen/kv_type.h"
 #include "cpu/cpu.h"
 
 static size_t max_size(size_t a, size_t b)
@@ -11,15 +11,12 @@ static size_t max_size(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static size_t kv_value_bytes(const qn_exec_opts *opts)
+/* Bytes of one cache with heads of `dim` values. */
+static size_t kv_bytes(const qn_kv_cache *kv, const qn_exec_opts *opts, int dim, qn_cache_type type)
 {
-    return opts->exact ? sizeof(float) : sizeof(uint16_t);
-}
-
-static size_t kv_bytes(const qn_kv_cache *kv, const qn_exec_opts *opts, int dim)
-{
-    return (size_t)qn_n_seq(opts) * (size_t)qn_kv_rows(kv, opts) * (size_t)kv->n_head_kv * (size_t)dim *
-           kv_value_bytes(opts);
+    size_t width = (size_t)kv->n_head_kv * (size_t)dim;
+    return (size_t)qn_n_seq(opts) * (size_t)qn_kv_rows(kv, opts) *
+           (opts->exact ? sizeof(float) * width : qn_cache_bytes(type, width));
 }
 
 static size_t buf_bytes(const qn_buf *b, const qn_exec_opts *opts)
@@ -70,7 +67,8 @@ void qn_cpu_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
     int threads = thread_count(opts);
     *out = (qn_memory){.weights = qn_model_weight_bytes(p->model)};
     for (int i = 0; i < p->n_kv; i++) {
-        out->kv += kv_bytes(&p->kv[i], opts, p->kv[i].k_dim) + kv_bytes(&p->kv[i], opts, p->kv[i].v_dim);
+        out->kv += kv_bytes(&p->kv[i], opts, p->kv[i].k_dim, opts->k_type) +
+                   kv_bytes(&p->kv[i], opts, p->kv[i].v_dim, opts->v_type);
     }
     for (int i = 0; i < p->n_buf; i++) {
         out->activations += buf_bytes(&p->bufs[i], opts);
@@ -222,21 +220,18 @@ static int cpu_write(qn_exec *e, qn_view v, int row, int n_rows, const float *in
     return 0;
 }
 
-/* n values between a cache, f32 or f16 at `at`, and x. */
-static void copy_kv(void *cache, size_t at, float *x, size_t n, bool f32, bool store)
+/* Row `row` of n values between a cache and x. */
+static void copy_kv(const qn_cpu *c, void *cache, qn_cache_type type, size_t row, float *x, size_t n,
+                    bool store)
 {
-    float *f = (float *)cache + at;
-    uint16_t *h = (uint16_t *)cache + at;
-    if (f32) {
+    float *f = (float *)cache + row * n;
+    uint8_t *at = (uint8_t *)cache + row * qn_cache_bytes(type, n);
+    if (!c->fast) {
         memcpy(store ? f : x, store ? x : f, sizeof(float) * n);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (store) {
-            h[i] = qn_f32_to_f16(x[i]);
-        } else {
-            x[i] = qn_f16_to_f32(h[i]);
-        }
+    } else if (store) {
+        qn_kv_store(type, x, at, n);
+    } else {
+        qn_kv_load(type, at, x, n);
     }
 }
 
@@ -250,8 +245,8 @@ static int cpu_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, b
     size_t nk = (size_t)p->n_head_kv * (size_t)p->k_dim, nv = (size_t)p->n_head_kv * (size_t)p->v_dim;
     for (int i = 0; i < n; i++) {
         size_t row = (size_t)e->seq * (size_t)c->kv[kv].rows + (size_t)((pos + i) % c->kv[kv].rows);
-        copy_kv(c->kv[kv].k, row * nk, k + (size_t)i * nk, nk, !c->fast, store);
-        copy_kv(c->kv[kv].v, row * nv, v + (size_t)i * nv, nv, !c->fast, store);
+        copy_kv(c, c->kv[kv].k, e->opts.k_type, row, k + (size_t)i * nk, nk, store);
+        copy_kv(c, c->kv[kv].v, e->opts.v_type, row, v + (size_t)i * nv, nv, store);
     }
     return 0;
 }
@@ -340,8 +335,8 @@ static int alloc_memory(qn_cpu *c, const qn_plans *p, qn_err *err)
     for (int i = 0; i < p->n_kv; i++) {
         const qn_kv_cache *kv = &p->kv[i];
         c->kv[i].rows = qn_kv_rows(kv, o);
-        c->kv[i].k = qn_alloc64(kv_bytes(kv, o, kv->k_dim));
-        c->kv[i].v = qn_alloc64(kv_bytes(kv, o, kv->v_dim));
+        c->kv[i].k = qn_alloc64(kv_bytes(kv, o, kv->k_dim, o->k_type));
+        c->kv[i].v = qn_alloc64(kv_bytes(kv, o, kv->v_dim, o->v_type));
         if (!c->kv[i].k || !c->kv[i].v) {
             return qn_fail(err, "out of memory for the KV cache (n_ctx %d)", o->n_ctx);
         }

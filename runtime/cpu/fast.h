@@ -23,6 +23,9 @@ typedef struct qn_attn_block {
     float *m, *l;   /* [n_row] running maximum and sum, written */
     float *o;       /* [n_row][v_dim], not divided by l, written */
     float *scratch; /* qn_attn_scratch floats */
+    /* in place of k, v: a q8_0 cache (codegen/kv_type.h) with rows of so many bytes; NULL: f16 */
+    const uint8_t *k_q8, *v_q8;
+    size_t k_q8_stride, v_q8_stride;
 } qn_attn_block;
 
 enum { QN_ATTN_TILE = 64 };

@@ -348,20 +348,43 @@ static void attend_half(const qn_attn_block *b, const tile *t, int r0, int n_q)
     }
 }
 
-/* Many query rows read a tile often: it is converted to f32 for them first. */
+/* n values of a q8_0 row as f32. */
+static void q8_row(const uint8_t *in, float *out, int n)
+{
+    for (int g = 0; g < n / 32; g++, in += 34) {
+        float d = qn_f16_to_f32((uint16_t)(in[0] | in[1] << 8));
+        const int8_t *code = (const int8_t *)in + 2;
+        for (int i = 0; i < 32; i++) {
+            out[32 * g + i] = d * (float)code[i];
+        }
+    }
+}
+
+/* Many query rows read a tile often: it is converted to f32 for them first; 8-bit ones always. */
 static tile tile_at(const qn_attn_block *b, int key)
 {
     size_t row = (size_t)(key % b->cache_rows);
     int left = b->key_last - key, to_end = b->cache_rows - (int)row; /* a ring's end cuts a tile */
     tile t = {.key = key, .n = left < TILE ? left : TILE};
     t.n = t.n < to_end ? t.n : to_end;
-    t.k = (rows){b->k + row * b->k_stride, b->k_stride, true};
-    t.v = (rows){b->v + row * b->v_stride, b->v_stride, true};
-    if (b->n_row > ROWS) {
+    if (b->n_row <= ROWS && !b->k_q8 && !b->v_q8) {
+        t.k = (rows){b->k + row * b->k_stride, b->k_stride, true};
+        t.v = (rows){b->v + row * b->v_stride, b->v_stride, true};
+    } else {
         float *kt = b->scratch, *vt = kt + (size_t)TILE * (size_t)b->k_dim;
         for (int j = 0; j < t.n; j++) {
-            half_row(b->k + (row + (size_t)j) * b->k_stride, kt + (size_t)j * (size_t)b->k_dim, b->k_dim);
-            half_row(b->v + (row + (size_t)j) * b->v_stride, vt + (size_t)j * (size_t)b->v_dim, b->v_dim);
+            float *kr = kt + (size_t)j * (size_t)b->k_dim, *vr = vt + (size_t)j * (size_t)b->v_dim;
+            size_t at = row + (size_t)j;
+            if (b->k_q8) {
+                q8_row(b->k_q8 + at * b->k_q8_stride, kr, b->k_dim);
+            } else {
+                half_row(b->k + at * b->k_stride, kr, b->k_dim);
+            }
+            if (b->v_q8) {
+                q8_row(b->v_q8 + at * b->v_q8_stride, vr, b->v_dim);
+            } else {
+                half_row(b->v + at * b->v_stride, vr, b->v_dim);
+            }
         }
         t.k = (rows){kt, (size_t)b->k_dim, false};
         t.v = (rows){vt, (size_t)b->v_dim, false};

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codegen/kv_type.h"
 #include "cpu/cpu.h"
 
 enum { QUERY_BLOCK = 32, MIN_SPLIT_KEYS = 256, MAX_ROWS = 256 };
@@ -158,6 +159,29 @@ static void write_rows(const job *j, const qn_attn_block *b, int g, int t0, int 
     }
 }
 
+/* Where the block's keys and values stand: KV head g, the sequence's first row. */
+static void take_cache(qn_attn_block *b, const job *j, size_t g, size_t seq_row)
+{
+    const qn_spec_attention *sp = &j->s->spec.attention;
+    const qn_exec_opts *o = &j->c->base.opts;
+    size_t heads = (size_t)sp->n_head_kv, at = seq_row * heads + g, kd = (size_t)sp->k_dim,
+           vd = (size_t)sp->v_dim;
+    if (o->k_type == QN_CACHE_Q8_0) {
+        b->k_q8 = (const uint8_t *)j->kv->k + qn_cache_bytes(o->k_type, at * kd);
+        b->k_q8_stride = qn_cache_bytes(o->k_type, heads * kd);
+    } else {
+        b->k = (const uint16_t *)j->kv->k + at * kd;
+        b->k_stride = heads * kd;
+    }
+    if (o->v_type == QN_CACHE_Q8_0) {
+        b->v_q8 = (const uint8_t *)j->kv->v + qn_cache_bytes(o->v_type, at * vd);
+        b->v_q8_stride = qn_cache_bytes(o->v_type, heads * vd);
+    } else {
+        b->v = (const uint16_t *)j->kv->v + at * vd;
+        b->v_stride = heads * vd;
+    }
+}
+
 static void fast_unit(const job *j, int unit, int worker)
 {
     const qn_spec_attention *sp = &j->s->spec.attention;
@@ -193,16 +217,13 @@ static void fast_unit(const job *j, int unit, int worker)
         .key_last = last,
         .window = sp->window,
         .softcap = sp->softcap,
-        .k = (const uint16_t *)j->kv->k + (seq_row * (size_t)sp->n_head_kv + (size_t)g) * sp->k_dim,
-        .v = (const uint16_t *)j->kv->v + (seq_row * (size_t)sp->n_head_kv + (size_t)g) * sp->v_dim,
-        .k_stride = (size_t)(sp->n_head_kv * sp->k_dim),
-        .v_stride = (size_t)(sp->n_head_kv * sp->v_dim),
         .cache_rows = j->kv->rows,
         .m = w.m,
         .l = w.l,
         .o = w.o,
         .scratch = w.kernel,
     };
+    take_cache(&b, j, (size_t)g, seq_row);
     c->fast->attention(&b);
     write_rows(j, &b, g, t0, split);
 }

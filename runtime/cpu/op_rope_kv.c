@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "codegen/kv_type.h"
 #include "cpu/cpu.h"
 
 enum { ROW_GRAIN = 4 };
@@ -61,12 +62,17 @@ static void finish_heads(float *x, int n_head, const qn_spec_rope_kv *sp, bool n
     }
 }
 
-static void store(const qn_cpu *c, void *cache, int row, int width, const float *x)
+static void store(const qn_cpu *c, void *cache, qn_cache_type type, int row, int width, const float *x)
 {
-    if (c->fast) {
+    if (c->fast && type != QN_CACHE_F16) {
+        qn_kv_store(type, x, (uint8_t *)cache + (size_t)row * qn_cache_bytes(type, (size_t)width),
+                    (size_t)width);
+    } else if (c->fast) {
         c->fast->to_f16(x, (uint16_t *)cache + (size_t)row * width, width);
     } else {
-        memcpy((float *)cache + (size_t)row * width, x, sizeof(float) * (size_t)width);
+        float *to = (float *)cache + (size_t)row * width;
+        memcpy(to, x, sizeof(float) * (size_t)width);
+        qn_kv_round(type, to, (size_t)width);
     }
 }
 
@@ -101,8 +107,8 @@ static void finish_row(const job *j, int r, int worker)
         qn_cpu_norm_row(head, head, sp->v_dim, sp->v_norm, sp->eps, NULL, NULL);
     }
     finish_heads(k, sp->n_head_kv, sp, sp->k_has_norm, kw, cs);
-    store(c, kv->k, row, nk, k);
-    store(c, kv->v, row, nv, v);
+    store(c, kv->k, c->base.opts.k_type, row, nk, k);
+    store(c, kv->v, c->base.opts.v_type, row, nv, v);
 }
 
 static void finish_rows(void *arg, int first, int last, int worker)

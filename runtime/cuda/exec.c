@@ -147,8 +147,7 @@ static int take_logits(qn_cuda_exec *x, const qn_plan *plan, int n_out, float *o
     return 0;
 }
 
-/* The list a run takes. */
-static const qn_cuda_list *list_of(const qn_cuda_exec *x, const qn_run *r)
+const qn_cuda_list *qn_cuda_list_of(const qn_cuda_exec *x, const qn_run *r)
 {
     return r->phase == QN_PHASE_DECODE ? &x->low.decode : r->n <= QN_CUDA_FEW ? &x->low.few : &x->low.prefill;
 }
@@ -168,7 +167,7 @@ static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
     if (rc == 0 && whole && (decode || (r->seqs && r->n > 1))) {
         rc = qn_cuda_token(x, QN_CHOOSE_BEST, r->n, err);
     } else if (rc == 0) {
-        rc = qn_cuda_launch(x, plan, list_of(x, r), r->n, n_out, r->first_step, r->stop_after, err);
+        rc = qn_cuda_launch(x, plan, qn_cuda_list_of(x, r), r->n, n_out, r->first_step, r->stop_after, err);
     }
     if (rc == 0 && n_out > 0 && r->stop_after < 0) {
         rc = take_logits(x, plan, n_out, r->logits, err);
@@ -185,7 +184,7 @@ static int cuda_profile(qn_exec *e, const qn_run *r, float *ms, qn_err *err)
 {
     qn_cuda_exec *x = (qn_cuda_exec *)e;
     const qn_cuda_api *cu = &x->cuda.api;
-    const qn_cuda_list *list = list_of(x, r);
+    const qn_cuda_list *list = qn_cuda_list_of(x, r);
     const qn_plan *plan = r->phase == QN_PHASE_DECODE ? &e->plans->decode : &e->plans->prefill;
     qn_cu_event *events = qn_calloc((size_t)list->n + 1, sizeof *events);
     cu->CtxSetCurrent(x->ctx);

@@ -126,6 +126,8 @@ int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *lis
 /* tensor_maps.c: maps of the KV caches (mem.k, mem.v) to device memory at `at`, 2 a cache; fills mem.k_map
  * and mem.v_map. */
 int qn_cuda_make_maps(qn_cuda_exec *x, uint64_t at, qn_err *err);
+/* The list a run takes. */
+const qn_cuda_list *qn_cuda_list_of(const qn_cuda_exec *x, const qn_run *r);
 
 /* exec_read.c: qn_exec's read, write, kv_rows and arith. */
 int qn_cuda_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err);

@@ -1,8 +1,8 @@
 /* exec_read.c: looking into buffers and KV caches, and putting values there. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/half.h"
 #include "cuda/exec.h"
 
 /* Rows of a view, to `out` or (out NULL) from `in`; whole rows in one copy. */
@@ -39,21 +39,20 @@ int qn_cuda_write(qn_exec *e, qn_view v, int row, int n_rows, const float *in, q
     return copy_view(e, v, row, n_rows, NULL, in, err);
 }
 
-/* n rows of `width` f16 values, the first of them row `row` of the cache at `base`. */
-static int copy_rows(qn_cuda_exec *x, uint64_t base, int row, int n, size_t width, float *f, bool store,
-                     uint16_t *half, qn_err *err)
+/* n rows of a cache of `heads` heads of `dim` values, the first of them row `row`. raw: room for them. */
+static int copy_rows(qn_cuda_exec *x, uint64_t base, qn_cache_type type, int row, int n, int heads, int dim,
+                     float *f, bool store, uint8_t *raw, qn_err *err)
 {
     const qn_cuda_api *cu = &x->cuda.api;
-    uint64_t at = base + sizeof *half * (size_t)row * width;
-    size_t values = (size_t)n * width;
-    for (size_t i = 0; store && i < values; i++) {
-        half[i] = qn_f32_to_f16(f[i]);
+    size_t unit = qn_cuda_kv_bytes(type, 1, dim), bytes = unit * (size_t)heads * (size_t)n;
+    uint64_t at = base + unit * (size_t)heads * (size_t)row;
+    for (size_t i = 0; store && i < (size_t)heads * (size_t)n; i++) {
+        qn_cuda_kv_put(type, f + i * (size_t)dim, raw + i * unit, dim);
     }
-    qn_cu_result r = store ? cu->MemcpyHtoDAsync(at, half, sizeof *half * values, x->stream)
-                           : cu->MemcpyDtoH(half, at, sizeof *half * values);
+    qn_cu_result r = store ? cu->MemcpyHtoDAsync(at, raw, bytes, x->stream) : cu->MemcpyDtoH(raw, at, bytes);
     r = r || !store ? r : cu->StreamSynchronize(x->stream);
-    for (size_t i = 0; !r && !store && i < values; i++) {
-        f[i] = qn_f16_to_f32(half[i]);
+    for (size_t i = 0; !r && !store && i < (size_t)heads * (size_t)n; i++) {
+        qn_cuda_kv_get(type, raw + i * unit, f + i * (size_t)dim, dim);
     }
     return r ? qn_cuda_fail(&x->cuda, r, "copying rows of a KV cache", err) : 0;
 }
@@ -66,25 +65,43 @@ int qn_cuda_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool
     }
     x->cuda.api.CtxSetCurrent(x->ctx);
     const qn_kv_cache *p = &e->plans->kv[kv];
-    int rows = qn_kv_rows(p, &e->opts);
-    size_t nk = (size_t)p->n_head_kv * (size_t)p->k_dim, nv = (size_t)p->n_head_kv * (size_t)p->v_dim;
-    uint16_t *half = malloc(sizeof *half * (nk > nv ? nk : nv) * (size_t)n + 1);
-    int rc = half ? 0 : qn_fail(err, "out of memory");
+    int rows = qn_kv_rows(p, &e->opts), heads = p->n_head_kv;
+    size_t nk = (size_t)heads * (size_t)p->k_dim, nv = (size_t)heads * (size_t)p->v_dim;
+    uint8_t *raw = malloc(2 * (nk > nv ? nk : nv) * (size_t)n + 1);
+    int rc = raw ? 0 : qn_fail(err, "out of memory");
     for (int done = 0; rc == 0 && done < n;) {
         int row = (pos + done) % rows, m = n - done < rows - row ? n - done : rows - row,
             at = e->seq * rows + row;
-        rc = copy_rows(x, x->mem.k[kv], at, m, nk, k + (size_t)done * nk, store, half, err) ||
-                     copy_rows(x, x->mem.v[kv], at, m, nv, v + (size_t)done * nv, store, half, err)
+        rc = copy_rows(x, x->mem.k[kv], e->opts.k_type, at, m, heads, p->k_dim, k + (size_t)done * nk, store,
+                       raw, err) ||
+                     copy_rows(x, x->mem.v[kv], e->opts.v_type, at, m, heads, p->v_dim, v + (size_t)done * nv,
+                               store, raw, err)
                  ? -1
                  : 0;
         done += m;
     }
-    free(half);
+    free(raw);
     return rc;
+}
+
+/* Attention: f16 operands on the tensor cores, f32 by attention_decode.cu. */
+static qn_arith attention_arith(const qn_cuda_exec *x, const qn_run *r, const qn_step *s)
+{
+    const qn_cuda_list *list = qn_cuda_list_of(x, r);
+    for (int i = 0; i < list->n; i++) {
+        const qn_cuda_action *a = &list->actions[i];
+        if (a->step == s && strcmp(x->low.programs[a->program].name, "attention_decode") != 0) {
+            return QN_ARITH_F16;
+        }
+    }
+    return QN_ARITH_F32;
 }
 
 qn_arith qn_cuda_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
 {
+    if (s->op->id == QN_OP_ATTENTION) {
+        return attention_arith((const qn_cuda_exec *)e, r, s);
+    }
     bool linear = s->op->id == QN_OP_LINEAR, glu = s->op->id == QN_OP_GLU;
     if (!linear && !glu) {
         return QN_ARITH_F32;

@@ -119,12 +119,12 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     for (int pass = 0; pass < 2; pass++) { /* all caches in one allocation: sizes, then addresses */
         uint64_t at = pass ? base : 0;
         for (int i = 0; i < p->n_kv; i++) {
-            uint64_t row =
-                2 * (uint64_t)qn_n_seq(o) * (uint64_t)p->kv[i].n_head_kv * (uint64_t)qn_kv_rows(&p->kv[i], o);
+            const qn_kv_cache *kv = &p->kv[i];
+            uint64_t rows = (uint64_t)qn_n_seq(o) * (uint64_t)qn_kv_rows(kv, o);
             m->k[i] = at;
-            at += (row * (uint64_t)p->kv[i].k_dim + ALIGN - 1) / ALIGN * ALIGN;
+            at += (rows * qn_cuda_kv_bytes(o->k_type, kv->n_head_kv, kv->k_dim) + ALIGN - 1) / ALIGN * ALIGN;
             m->v[i] = at;
-            at += (row * (uint64_t)p->kv[i].v_dim + ALIGN - 1) / ALIGN * ALIGN;
+            at += (rows * qn_cuda_kv_bytes(o->v_type, kv->n_head_kv, kv->v_dim) + ALIGN - 1) / ALIGN * ALIGN;
         }
         total = pass == 0 ? at : total;
         if (pass == 0 && alloc(x, total, "KV cache", &base, err)) {
@@ -139,6 +139,7 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     }
     if (alloc(x, sizeof(qn_cuda_state), "state", &m->state, err) ||
         alloc(x, sizeof(int32_t) * (size_t)o->n_ubatch, "tokens", &m->tokens, err) ||
+        alloc(x, z.k16, "keys as f16", &m->k16, err) || alloc(x, z.v16, "values as f16", &m->v16, err) ||
         alloc(x, z.parts, "attention parts", &m->parts, err) ||
         alloc(x, z.part_count, "attention parts", &m->part_count, err) || alloc_halves(x, &z, err) ||
         alloc(x, z.a16, "f16 activations", &m->a16, err) ||

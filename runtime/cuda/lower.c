@@ -58,6 +58,12 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
         n_in = max_int(n_in, (int)in);
         n_q8 = max_int(n_q8, max_int((int)in, s->op->id == QN_OP_LINEAR ? 0 : s->out[0].width));
     }
+    for (int i = 0; i < p->n_kv; i++) {
+        const qn_kv_cache *kv = &p->kv[i];
+        size_t heads = (size_t)qn_n_seq(opts) * (size_t)qn_kv_rows(kv, opts) * (size_t)kv->n_head_kv;
+        z.k16 = opts->k_type == QN_CACHE_F16 ? 0 : max_size(z.k16, 2 * heads * (size_t)kv->k_dim);
+        z.v16 = opts->v_type == QN_CACHE_F16 ? 0 : max_size(z.v16, 2 * heads * (size_t)kv->v_dim);
+    }
     z.squares = ((size_t)n_q8 + 31) / 32 * sizeof(float) * QN_CUDA_FEW;
     z.q8 = (((size_t)n_q8 + 31) / 32 * 40 + 15) / 16 * 16 * QN_CUDA_FEW; /* rows: kernel_src/quantise.cuh */
     z.a16 = (size_t)n_in * rows * 2;
@@ -159,6 +165,8 @@ int qn_lower_launch(lowerer *l, const launch *k)
                            .kernel = k->kernel,
                            .op = k->bare ? NULL : l->step->op,
                            .spec = k->bare ? NULL : &l->step->spec,
+                           .also = k->also ? k->also->op : NULL,
+                           .also_spec = k->also ? &k->also->spec : NULL,
                            .variant = l->opts->variant,
                            .consts = k->consts,
                            .n_const = k->n_const};
@@ -276,7 +284,7 @@ static int lower_plan(lowerer *l, const qn_plan *plan, qn_cuda_list *list, lower
         l->step = &plan->steps[i];
         l->plan = plan;
         if (l->step == l->done) {
-            continue; /* a norm that the product before it has begun */
+            continue; /* a norm that the product before it has begun; attention that finished its queries */
         }
         int q8_made = l->q8_made, h_made = l->h_made;
         if (qn_lower_ops[l->step->op->id](l)) {

@@ -58,7 +58,8 @@ enum { QN_CHOSE_NAN = -1, QN_CHOSE_PENDING = -2, QN_CHOSE_INF = -3, QN_CHOSE_NON
 typedef struct qn_cuda_mem {
     uint64_t state, tokens; /* qn_cuda_state; [n_ubatch] i32 */
     uint64_t *bufs;         /* by buffer index */
-    uint64_t *k, *v;        /* by KV cache index; f16 */
+    uint64_t *k, *v;        /* by KV cache index */
+    uint64_t k16, v16;      /* an 8-bit cache as halves, for the prompt step that reads it */
     uint64_t parts;         /* attention parts */
     uint64_t part_count;    /* [n_ubatch][blocks]: parts that have arrived; zero between launches */
     uint64_t w16[2], a16;   /* 16-bit weights and activations of a product; the weights' areas take turns */
@@ -80,7 +81,7 @@ typedef struct qn_cuda_mem {
 /* Bytes of the scratch areas above for a plan. */
 typedef struct qn_cuda_sizes {
     int n_w16; /* areas of w16 bytes */
-    size_t parts, w16, a16, row_scale, product, q8, squares, part_count;
+    size_t k16, v16, parts, w16, a16, row_scale, product, q8, squares, part_count;
     size_t sampling, marks, history, found, arrived, sample_work;
 } qn_cuda_sizes;
 qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts);
@@ -192,6 +193,13 @@ typedef struct qn_lower_opts {
     int multiprocessors;  /* for launch shapes only, never for constants */
     size_t head_chunk;    /* most bytes of the head as 16-bit rows at a time; 0: QN_CUDA_HEAD_CHUNK */
 } qn_lower_opts;
+
+/* Bytes of a row of `heads` heads of `dim` values in a KV cache (kernel_src/kv_q8.cuh). */
+size_t qn_cuda_kv_bytes(qn_cache_type type, int heads, int dim);
+
+/* `dim` values into a head of a row and out of it. */
+void qn_cuda_kv_put(qn_cache_type type, const float *x, uint8_t *head, int dim);
+void qn_cuda_kv_get(qn_cache_type type, const uint8_t *head, float *x, int dim);
 
 /* What attention_tma.cu copies of a cache at a time: boxes of 64 values, so many positions, dim / 64, one
  * head. keys 0: it does not serve this cache. */

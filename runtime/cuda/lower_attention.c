@@ -30,8 +30,7 @@ static size_t shared_bytes(const shape *s, int k_dim, int v_part)
     return 2 * (rows * k_pitch + keys * (k_pitch + v_pitch));
 }
 
-/* What a block may ask for: the least of the cards that the variant is for has it. */
-static size_t shared_limit(int variant)
+size_t qn_lower_shared_limit(int variant)
 {
     return 1024 * (size_t)(variant < QN_VARIANT_SM80 ? 64 : variant < QN_VARIANT_SM90A ? 99 : 227);
 }
@@ -43,7 +42,7 @@ static const shape *choose(const lowerer *l, const qn_spec_attention *sp, int v_
     bool many = sm80 && (int64_t)l->opts->exec->n_ubatch * sp->n_head >= MANY_ROWS;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const shape *s = &shapes[i];
-        bool fits = shared_bytes(s, sp->k_dim, v_part) <= shared_limit(l->opts->variant) &&
+        bool fits = shared_bytes(s, sp->k_dim, v_part) <= qn_lower_shared_limit(l->opts->variant) &&
                     v_part <= s->max_v && (s->tiles == 1 || sp->k_dim <= 256);
         if (fits && (many || !s->many) && (sm80 || s->stages == 1)) {
             return s;
@@ -94,7 +93,8 @@ qn_tma qn_tma_of(const qn_kv_cache *kv, const qn_exec_opts *opts)
              heads = (uint64_t)kv->n_head_kv;
     int keys = 128;
     bool ring = rows < (uint64_t)opts->n_ctx && rows % (uint64_t)keys != 0; /* a tile would go over its end */
-    if (!opts->tma_attention || kv->k_dim != kv->v_dim || (dim != 64 && dim != 128) || ring) {
+    if (!opts->tma_attention || opts->k_type != QN_CACHE_F16 || opts->v_type != QN_CACHE_F16 ||
+        kv->k_dim != kv->v_dim || (dim != 64 && dim != 128) || ring) {
         return t;
     }
     return (qn_tma){.keys = keys,
@@ -139,6 +139,29 @@ static int lower_tma(lowerer *l, const qn_tma *t)
     return qn_lower_launch(l, &k);
 }
 
+/* The rows that the step sees of an 8-bit cache as halves; of another the cache itself: *at. */
+static int open_cache(lowerer *l, qn_cache_type type, int dim, uint64_t cache, uint64_t open, uint64_t *at)
+{
+    enum { WARPS = 8 };
+    const qn_kv_cache *kv = &l->plans->kv[l->step->kv];
+    int rows = qn_kv_rows(kv, l->opts->exec);
+    *at = type == QN_CACHE_F16 ? cache : open;
+    launch k = {.kernel = "kv_expand.cu",
+                .bare = true,
+                .consts = {{"dim", dim, true},
+                           {"n_head_kv", kv->n_head_kv, true},
+                           {"kv_rows", rows, false},
+                           {"window", l->step->spec.attention.window, false},
+                           {"warps", WARPS, false}},
+                .n_const = 5,
+                .grid = {(uint32_t)(((int64_t)rows * kv->n_head_kv + WARPS - 1) / WARPS), 1, 1},
+                .threads = 32 * WARPS,
+                .rows_axis = -1,
+                .args = {l->opts->mem->state, cache, open},
+                .n_arg = 3};
+    return type == QN_CACHE_F16 ? 0 : qn_lower_launch(l, &k);
+}
+
 int qn_lower_attention_prefill(lowerer *l)
 {
     enum { V_PART = 256 }; /* sums of values that fit into a warp's registers */
@@ -163,6 +186,11 @@ int qn_lower_attention_prefill(lowerer *l)
         sh = *found;
         shared = shared_bytes(&sh, sp->k_dim, v_part);
     }
+    uint64_t keys, values;
+    if (open_cache(l, l->opts->exec->k_type, sp->k_dim, m->k[s->kv], m->k16, &keys) ||
+        open_cache(l, l->opts->exec->v_type, sp->v_dim, m->v[s->kv], m->v16, &values)) {
+        return -1;
+    }
     int rows = 16 * sh.tiles * sh.warps, heads = packed_heads(sp->n_head / sp->n_head_kv, rows);
     bool f32 = true, pairs = sp->v_dim % 2 == 0 && s->out[0].width == sp->n_head * sp->v_dim;
     int half = pairs ? qn_lower_half_out(l, s->out[0], &f32) : 0;
@@ -185,9 +213,8 @@ int qn_lower_attention_prefill(lowerer *l)
                 .shared = (uint32_t)shared,
                 .rows_axis = 1,
                 .rows_per = (uint32_t)(rows / heads),
-                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k[s->kv],
-                         m->v[s->kv], qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0]), m->a16,
-                         m->row_scale},
+                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), keys, values,
+                         qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0]), m->a16, m->row_scale},
                 .n_arg = 9};
     return qn_lower_launch(l, &k);
 }

@@ -38,9 +38,10 @@ typedef struct lowerer {
 
 /* A launch to add. Zero grid axes and rows_per are 1; rows_axis is set at run time. */
 typedef struct launch {
-    const char *kernel; /* template */
-    const char *path;   /* qn_cuda_action.path; NULL: "" */
-    bool bare;          /* a kernel that serves no op by itself: no fields, only consts */
+    const char *kernel;  /* template */
+    const char *path;    /* qn_cuda_action.path; NULL: "" */
+    bool bare;           /* a kernel that serves no op by itself: no fields, only consts */
+    const qn_step *also; /* a step that is served together with l->step: its fields too; NULL: none */
     qn_source_const consts[16];
     int n_const;
     uint32_t grid[3], threads, shared;
@@ -81,8 +82,19 @@ int qn_lower_half_out(lowerer *l, qn_view v, bool *f32);
 /* Is the view read, or overwritten only later, behind step `s`? */
 bool qn_lower_read_later(const lowerer *l, const qn_step *s, qn_view v);
 
-/* Attention of many rows: lower_attention.c. */
+/* 8-bit activations: does a step make them (qn_lower_q8_at: where)? The buffers alternate, since a step may
+ * read one form while it writes the next. */
+bool qn_lower_q8_target(lowerer *l, qn_view out);
+/* Address of the 8-bit activations that stand. */
+uint64_t qn_lower_q8_at(const lowerer *l);
+
+/* Attention: lower_attention.c (many rows), lower_attention_few.c. */
 int qn_lower_attention_prefill(lowerer *l);
+int qn_lower_attention(lowerer *l);
+/* This step's rope_kv and the attention after it in one kernel, where that serves them: *done. */
+int qn_lower_attention_rope(lowerer *l, bool *done);
+/* Bytes of shared memory a block may ask for: the least of the cards that the variant is for has them. */
+size_t qn_lower_shared_limit(int variant);
 
 /* By qn_op_id: adds the actions of l->step in l->mode. */
 extern int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l);

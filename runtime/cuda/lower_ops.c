@@ -62,6 +62,16 @@ static uint64_t q8_at(const lowerer *l)
     return l->opts->mem->q8[l->q8_turn];
 }
 
+bool qn_lower_q8_target(lowerer *l, qn_view out)
+{
+    return q8_target(l, out);
+}
+
+uint64_t qn_lower_q8_at(const lowerer *l)
+{
+    return q8_at(l);
+}
+
 /* Does this list's step take 8-bit activations? Every weight of it must be quantised. */
 static bool takes_q8(const lowerer *l, const qn_tensor *const *w, int n)
 {
@@ -268,66 +278,36 @@ static int lower_rope_kv(lowerer *l)
     const qn_step *s = l->step;
     const qn_spec_rope_kv *sp = &s->spec.rope_kv;
     const qn_cuda_mem *m = l->opts->mem;
+    bool done;
+    if (qn_lower_attention_rope(l, &done) || done) {
+        return done ? 0 : -1;
+    }
     bool full = sp->qk_norm != QN_NORM_NONE && sp->qk_width == QN_QK_FULL; /* one block norms a whole row */
     int dim = full ? sp->n_head * sp->k_dim : sp->k_dim;
     int units = (full ? 1 : sp->n_head) + (sp->has_kv ? (full ? 1 : sp->n_head_kv) + sp->n_head_kv : 0);
     uint32_t threads = dim <= 64 ? 64 : dim <= 512 ? 128 : 512;
+    uint32_t turns = sp->n_rot > 1 ? (uint32_t)sp->n_rot / 2 : 1;
     /* Of many rows a warp a unit: blocks of one head would mostly wait for each other. */
     bool by_warp = l->mode == LOWER_PREFILL && !full;
     int teams = by_warp ? 8 : 1;
     threads = by_warp ? 32 * 8 : threads;
     int rows = s->kv >= 0 ? qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec) : 1;
-    launch k = {.kernel = "rope_kv.cu",
-                .consts = {CONST("threads", (int)threads), CONST("kv_rows", rows),
-                           CONST_SYMBOL("scaled", l->from_product == s && l->scaled),
-                           CONST_SYMBOL("by_warp", by_warp)},
-                .n_const = 4,
-                .grid = {1, qn_ceil_div(units, teams), 1},
-                .threads = threads,
-                .shared = (uint32_t)(teams * dim) * 4 + (by_warp ? 0 : threads / 32 * 4),
-                .rows_axis = 0,
-                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
-                         qn_lower_at(l, s->in[1]), qn_lower_at(l, s->in[2]), s->kv >= 0 ? m->k[s->kv] : 0,
-                         s->kv >= 0 ? m->v[s->kv] : 0, qn_lower_weight(l, s->w[0]),
-                         qn_lower_weight(l, s->w[1]), s->table ? m->table(m->user, s->table) : 0,
-                         m->row_scale},
-                .n_arg = 11};
-    return qn_lower_launch(l, &k);
-}
-
-static int lower_attention(lowerer *l)
-{
-    const qn_step *s = l->step;
-    const qn_spec_attention *sp = &s->spec.attention;
-    const qn_cuda_mem *m = l->opts->mem;
-    if (l->mode == LOWER_PREFILL && !l->opts->exec->plain_attention) {
-        return qn_lower_attention_prefill(l);
-    }
-    int group = sp->n_head / sp->n_head_kv;
-    int warps = 4, heads = group < 8 ? group : 8;
-    while (heads > 1 && heads * (sp->v_dim + sp->k_dim) > 2048) {
-        heads = (heads + 1) / 2; /* the heads' sums must fit into registers */
-    }
-    int chunks = (group + heads - 1) / heads, blocks = sp->n_head_kv * chunks;
-    int split = 1;
-    if (l->mode != LOWER_PREFILL) {
-        split = (int)qn_ceil_div((l->opts->persistent ? 1 : 2) * l->opts->multiprocessors, blocks);
-        split = split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
-    }
-    size_t shared = 4 * (size_t)(heads * sp->k_dim + warps * heads * (32 + 2 + sp->v_dim) + 4);
-    bool q8 = sp->v_dim % 32 == 0 && q8_target(l, s->out[0]);
     launch k = {
-        .kernel = "attention_decode.cu",
-        .consts = {CONST("warps", warps), CONST("heads", heads),
-                   CONST("kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec)), CONST("q8_out", q8)},
-        .n_const = 4,
-        .grid = {(uint32_t)split, (uint32_t)blocks, 1},
-        .threads = 32 * (uint32_t)warps,
-        .shared = (uint32_t)shared,
-        .rows_axis = 2,
-        .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k[s->kv], m->v[s->kv],
-                 m->parts, m->part_count, qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0]), q8_at(l)},
-        .n_arg = 10};
+        .kernel = "rope_kv.cu",
+        .consts = {CONST("threads", (int)threads), CONST("kv_rows", rows),
+                   CONST_SYMBOL("scaled", l->from_product == s && l->scaled),
+                   CONST_SYMBOL("by_warp", by_warp), CONST("k_q8", l->opts->exec->k_type == QN_CACHE_Q8_0),
+                   CONST("v_q8", l->opts->exec->v_type == QN_CACHE_Q8_0)},
+        .n_const = 6,
+        .grid = {1, qn_ceil_div(units, teams), 1},
+        .threads = threads,
+        .shared = 8 * turns + (uint32_t)(teams * dim) * 4 + (by_warp ? 0 : threads / 32 * 4),
+        .rows_axis = 0,
+        .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), qn_lower_at(l, s->in[1]),
+                 qn_lower_at(l, s->in[2]), s->kv >= 0 ? m->k[s->kv] : 0, s->kv >= 0 ? m->v[s->kv] : 0,
+                 qn_lower_weight(l, s->w[0]), qn_lower_weight(l, s->w[1]),
+                 s->table ? m->table(m->user, s->table) : 0, m->row_scale},
+        .n_arg = 11};
     return qn_lower_launch(l, &k);
 }
 
@@ -532,7 +512,7 @@ int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l) = {
     [QN_OP_LINEAR] = lower_linear,
     [QN_OP_GLU] = lower_glu,
     [QN_OP_ROPE_KV] = lower_rope_kv,
-    [QN_OP_ATTENTION] = lower_attention,
+    [QN_OP_ATTENTION] = qn_lower_attention,
     [QN_OP_MIX] = lower_mix,
     [QN_OP_MUL] = qn_lower_mul,
     [QN_OP_RESCALE] = qn_lower_rescale,

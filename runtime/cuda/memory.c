@@ -50,8 +50,9 @@ void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
     count_weights(p, out, &staging);
     for (int i = 0; i < p->n_kv; i++) {
         const qn_kv_cache *k = &p->kv[i];
-        uint64_t row = 2 * (uint64_t)qn_n_seq(opts) * (uint64_t)k->n_head_kv * (uint64_t)qn_kv_rows(k, opts);
-        out->kv += rounded(row * (uint64_t)k->k_dim) + rounded(row * (uint64_t)k->v_dim);
+        uint64_t rows = (uint64_t)qn_n_seq(opts) * (uint64_t)qn_kv_rows(k, opts);
+        out->kv += rounded(rows * qn_cuda_kv_bytes(opts->k_type, k->n_head_kv, k->k_dim)) +
+                   rounded(rows * qn_cuda_kv_bytes(opts->v_type, k->n_head_kv, k->v_dim));
     }
     for (int i = 0; i < p->n_buf; i++) {
         out->activations +=
@@ -63,7 +64,8 @@ void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
         out->weight_cache = qn_half_cache_make(&halves, p, opts, &none) ? UINT64_MAX : rounded(halves.bytes);
         qn_half_cache_free(&halves);
     }
-    out->other = z.parts + (uint64_t)z.n_w16 * rounded(z.w16) + z.a16 + z.row_scale + z.part_count +
-                 2 * z.q8 + 2 * z.squares + z.product + z.marks + z.history + z.found + z.sample_work +
-                 (32 << 20) + OTHERS * rounded(0) + SMALL + staging + 4 * (uint64_t)opts->n_ubatch;
+    out->other = z.k16 + z.v16 + z.parts + (uint64_t)z.n_w16 * rounded(z.w16) + z.a16 + z.row_scale +
+                 z.part_count + 2 * z.q8 + 2 * z.squares + z.product + z.marks + z.history + z.found +
+                 z.sample_work + (32 << 20) + OTHERS * rounded(0) + SMALL + staging +
+                 4 * (uint64_t)opts->n_ubatch;
 }

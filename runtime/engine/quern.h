@@ -205,6 +205,9 @@ typedef enum quern_prefill {
     QUERN_PREFILL_MMA,
     QUERN_PREFILL_MMQ,
 } quern_prefill;
+/* How the KV cache stores keys or values: halves, or groups of 32 signed bytes with a half scale each (about
+ * half the memory; heads of a multiple of 32 values; on a GPU sm_80 or newer). */
+typedef enum quern_cache_type { QUERN_CACHE_F16, QUERN_CACHE_Q8_0 } quern_cache_type;
 
 typedef struct quern_session_params {
     quern_backend backend;
@@ -215,6 +218,7 @@ typedef struct quern_session_params {
     int n_outputs;   /* most tokens of a chunk whose logits are kept (all_logits); 0: 64. More takes memory */
     int n_sequences; /* sequences that the session holds, each with the model's n_ctx positions; at most
                       * QUERN_MAX_SEQUENCES; 0: 1. See quern_session_select */
+    quern_cache_type cache_type_k, cache_type_v;
     /* backend cuda */
     const char *cache;      /* folder of compiled kernels, "none", or NULL: the usual places */
     const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
@@ -225,8 +229,9 @@ typedef struct quern_session_params {
     bool persistent;        /* decode as one launch a token whose blocks wait for each other */
     bool rows_apart;      /* several sequences, short prompts: each row goes through the weights by itself */
     bool plain_gemv;      /* decode: f16 and bf16 weights by the kernels of f32 ones */
-    bool plain_attention; /* prompts through decode's attention kernels, for bisecting */
     bool tma_attention;   /* prompts: keys and values by tensor copies, where the heads allow it (sm_90a) */
+    bool plain_attention; /* prompts through decode's f32 attention kernel, for bisecting */
+    bool rows_attention;  /* decode's attention in f32 on the plain cores, not on the tensor cores */
     quern_weight_cache weight_cache;
     quern_prefill prefill;
     bool no_tune; /* the library's first algorithm for each product; otherwise several are timed at load */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/threads.h"
+#include "codegen/kv_type.h"
 #include "engine/engine.h"
 #include "engine/memory.h"
 
@@ -53,6 +54,11 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
     if (p->n_sequences < 0 || p->n_sequences > QUERN_MAX_SEQUENCES) {
         return qn_fail(err, "%d sequences: not 1 to %d (0: 1)", p->n_sequences, QUERN_MAX_SEQUENCES);
     }
+    if ((unsigned)p->cache_type_k > QUERN_CACHE_Q8_0 || (unsigned)p->cache_type_v > QUERN_CACHE_Q8_0) {
+        return qn_fail(
+            err, "no cache type %d",
+            (int)((unsigned)p->cache_type_k > QUERN_CACHE_Q8_0 ? p->cache_type_k : p->cache_type_v));
+    }
     int n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : DEFAULT_UBATCH;
     *opts = (qn_exec_opts){
         .n_ctx = m->model->n_ctx,
@@ -61,6 +67,8 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .exact = p->exact,
         .n_outputs = p->n_outputs != 0 ? p->n_outputs : DEFAULT_OUTPUTS,
         .n_seq = p->n_sequences != 0 ? p->n_sequences : 1,
+        .k_type = (qn_cache_type)p->cache_type_k,
+        .v_type = (qn_cache_type)p->cache_type_v,
         .device = p->device,
         .cache = p->cache,
         .kernel_src = p->kernel_src,
@@ -74,6 +82,7 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .weight_cache = (qn_weight_cache)p->weight_cache,
         .prefill = (qn_prefill)p->prefill,
         .no_tune = p->no_tune,
+        .rows_attention = p->rows_attention,
         .no_fuse = p->no_fuse,
         .f32_activations = p->f32_activations,
         .log = m->log,
@@ -86,7 +95,7 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
                        opts->n_ctx, opts->n_seq);
     }
     opts->n_outputs = opts->n_outputs < opts->n_seq ? opts->n_seq : opts->n_outputs;
-    return choose_backend(m, p, opts, err);
+    return choose_backend(m, p, opts, err) != 0 ? -1 : qn_kv_check_types(m->plans, opts, err);
 }
 
 /* Options that contradict each other or the backend. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "codegen/kv_type.h"
 
 enum { N_TYPES = 15 };
 static const qn_type types[N_TYPES] = {QN_F32,  QN_F16,  QN_BF16, QN_Q4_0,   QN_Q4_1,
@@ -407,40 +408,97 @@ static int make_rope_kv(emu_case *c, const int *f)
     return 0;
 }
 
+/* Types of keys and values, where the heads allow them. */
+static void set_types(emu_case *c, int level)
+{
+    c->exec.k_type = level % 2 && c->kv.k_dim % 32 == 0 ? QN_CACHE_Q8_0 : QN_CACHE_F16;
+    c->exec.v_type = level / 2 && c->kv.v_dim % 32 == 0 ? QN_CACHE_Q8_0 : QN_CACHE_F16;
+}
+
+/* Keys and values that the cache holds, up to position `last`; what no query may see would be seen. */
+static void fill_cache(emu_case *c, int last)
+{
+    int rows = qn_kv_rows(&c->kv, &c->exec), nk = c->kv.n_head_kv * c->kv.k_dim,
+        nv = c->kv.n_head_kv * c->kv.v_dim;
+    c->k = case_alloc(c, sizeof(float) * (size_t)(rows * nk));
+    c->v = case_alloc(c, sizeof(float) * (size_t)(rows * nv));
+    for (int r = 0; r < rows; r++) {
+        float scale = r < last ? 1.5f : 500.0f;
+        for (int i = 0; i < nk; i++) {
+            c->k[r * nk + i] = qn_f16_to_f32(qn_f32_to_f16(scale * case_uniform(c)));
+        }
+        for (int i = 0; i < nv; i++) {
+            c->v[r * nv + i] = qn_f16_to_f32(qn_f32_to_f16(scale * case_uniform(c)));
+        }
+    }
+    qn_kv_round(c->exec.k_type, c->k, (size_t)(rows * nk));
+    qn_kv_round(c->exec.v_type, c->v, (size_t)(rows * nv));
+}
+
+/* A case of rope_kv and the attention that follows: one kernel in the list for decode. */
+static int make_rope_attention(emu_case *c, const int *f)
+{
+    static const int positions[4] = {0, 15, 100, 297}, head[4] = {1, 2, 4, 5}, dim[4] = {1, 2, 3, 5};
+    int g[MAX_FACTORS];
+    memcpy(g, f, sizeof g);
+    g[0] = head[f[0]];
+    g[1] = dim[f[1]];
+    make_rope_kv(c, g);
+    const qn_spec_rope_kv *r = &c->steps[0].spec.rope_kv;
+    qn_step *s = &c->steps[1];
+    if (f[11] == 0) {
+        c->pos = positions[f[12]];
+        c->exec.n_ctx = c->pos > 200 ? 512 : 256;
+    }
+    set_types(c, f[13]);
+    fill_cache(c, c->pos + (r->has_kv ? 0 : CASE_UBATCH));
+    c->steps[0].op = &qn_ops[QN_OP_ROPE_KV];
+    c->plans.prefill.n_step = c->plans.decode.n_step = 2;
+    c->bufs[1].width = r->n_head * r->v_dim;
+    s->kv = 0;
+    s->in[0] = c->steps[0].out[0];
+    s->out[0] = (qn_view){1, 0, c->bufs[1].width};
+    s->spec.attention = (qn_spec_attention){.n_head = r->n_head,
+                                            .n_head_kv = r->n_head_kv,
+                                            .k_dim = r->k_dim,
+                                            .v_dim = r->v_dim,
+                                            .window = c->kv.window,
+                                            .scale = 0.2f,
+                                            .softcap = f[10] ? 5.0f : 0};
+    bool q8 = c->exec.k_type != QN_CACHE_F16 || c->exec.v_type != QN_CACHE_F16;
+    c->tol_few = c->tol_many = q8 ? 1e-5 : 1e-6; /* all operands as f16; 8-bit codes on the edge */
+    char name[160];
+    snprintf(name, sizeof name, "types %d %d attention of %.130s", c->exec.k_type, c->exec.v_type, c->name);
+    memcpy(c->name, name, sizeof name);
+    return 0;
+}
+
 static int make_attention(emu_case *c, const int *f)
 {
     static const int dims[8][2] = {{32, 32},   {64, 64},   {80, 80},   {96, 40},
                                    {128, 128}, {192, 128}, {256, 256}, {512, 512}};
-    static const int windows[3] = {0, 7, 40}, positions[4] = {0, 3, 37, 130};
+    static const int windows[3] = {0, 7, 40}, positions[5] = {0, 3, 37, 130, 297};
     int n_head = heads[f[0]][0], n_kv = heads[f[0]][1], kd = dims[f[1]][0], vd = dims[f[1]][1];
     int nq = n_head * kd, nv = n_head * vd;
     c->pos = positions[f[3]];
+    c->exec.n_ctx = c->pos > 200 ? 512 : 256;
     c->exec.n_ubatch = f[6] ? 20000 / n_head + 1 : CASE_UBATCH; /* prefill picks its launch shape by it */
     attention_cache(c, n_kv, kd, vd, windows[f[2]]);
-    int rows = qn_kv_rows(&c->kv, &c->exec),
-        last = c->pos + CASE_UBATCH; /* the queries' own keys are in the cache */
-    c->k = case_alloc(c, sizeof(float) * (size_t)(rows * n_kv * kd));
-    c->v = case_alloc(c, sizeof(float) * (size_t)(rows * n_kv * vd));
-    for (int r = 0; r < rows; r++) {
-        float scale = r < last ? 1.5f : 500.0f; /* what no query may see would be seen */
-        for (int i = 0; i < n_kv * kd; i++) {
-            c->k[r * n_kv * kd + i] = qn_f16_to_f32(qn_f32_to_f16(scale * case_uniform(c)));
-        }
-        for (int i = 0; i < n_kv * vd; i++) {
-            c->v[r * n_kv * vd + i] = qn_f16_to_f32(qn_f32_to_f16(scale * case_uniform(c)));
-        }
-    }
+    set_types(c, f[7]);
+    fill_cache(c, c->pos + CASE_UBATCH); /* the queries' own keys are in the cache */
     c->bufs[0].width = nq + 8;
     c->bufs[1].width = nv + 1;
     case_fill(c, 0, 1);
     c->steps[0].in[0] = (qn_view){0, 8, nq};
     c->steps[0].out[0] = (qn_view){1, 1, nv};
-    c->tol_many = 1e-6; /* queries and weights as f16 */
+    bool q8 = c->exec.k_type != QN_CACHE_F16 || c->exec.v_type != QN_CACHE_F16;
+    c->tol_many = q8 ? 3e-6 : 2e-6; /* queries and weights as f16; 8-bit keys and values too */
     c->steps[0].spec.attention =
         (qn_spec_attention){n_head, n_kv, kd, vd, windows[f[2]], 0.3f, f[4] ? 3.0f : 0, f[5] ? 8.0f : 0};
     snprintf(c->name, sizeof c->name,
-             "attention heads %d/%d dims %d/%d window %d pos %d cap %d alibi %d ubatch %d", n_head, n_kv, kd,
-             vd, windows[f[2]], c->pos, f[4], f[5], c->exec.n_ubatch);
+             "attention heads %d/%d dims %d/%d window %d pos %d cap %d alibi %d ubatch %d types %d %d",
+             n_head, n_kv, kd, vd, windows[f[2]], c->pos, f[4], f[5], c->exec.n_ubatch, c->exec.k_type,
+             c->exec.v_type);
     return 0;
 }
 
@@ -480,7 +538,8 @@ const emu_factors emu_all_factors[] = {
     {"linear", 2, {7, 5}, make_linear_long},
     {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu},
     {"rope_kv", 12, {6, 7, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
-    {"attention", 7, {6, 8, 3, 4, 2, 2, 2}, make_attention},
+    {"attention", 8, {6, 8, 3, 5, 2, 2, 2, 4}, make_attention},
+    {"attention", 14, {4, 4, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3, 4, 4}, make_rope_attention},
     {"mix", 5, {2, 3, 2, 2, 2}, make_mix},
     {"mul", 3, {2, 2, 2}, emu_make_mul},
     {"rescale", 4, {3, 3, 2, 2}, emu_make_rescale},

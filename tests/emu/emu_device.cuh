@@ -306,6 +306,11 @@ static inline float emu_rsqrt(float x)
 #define rsqrtf(x) emu_rsqrt(x)
 #define __expf(x) expf(x)
 #define __logf(x) logf(x)
+static inline void sincospif(float x, float *s, float *c)
+{
+    *s = (float)sin(3.14159265358979323846 * (double)x);
+    *c = (float)cos(3.14159265358979323846 * (double)x);
+}
 static inline float __fdividef(float a, float b)
 {
     return a / b;

@@ -165,9 +165,12 @@ static int alloc_all(emu_exec *x, qn_err *err)
         return -1;
     }
     for (int i = 0; i < p->n_kv; i++) { /* zero: rows never written must stay finite */
-        size_t row = 2 * (size_t)qn_n_seq(o) * (size_t)p->kv[i].n_head_kv * (size_t)qn_kv_rows(&p->kv[i], o);
-        if (alloc(&m->k[i], "K cache", row * (size_t)p->kv[i].k_dim, 0, err) ||
-            alloc(&m->v[i], "V cache", row * (size_t)p->kv[i].v_dim, 0, err)) {
+        const qn_kv_cache *kv = &p->kv[i];
+        size_t rows = (size_t)qn_n_seq(o) * (size_t)qn_kv_rows(kv, o);
+        if (alloc(&m->k[i], "K cache", rows * qn_cuda_kv_bytes(o->k_type, kv->n_head_kv, kv->k_dim), 0,
+                  err) ||
+            alloc(&m->v[i], "V cache", rows * qn_cuda_kv_bytes(o->v_type, kv->n_head_kv, kv->v_dim), 0,
+                  err)) {
             return -1;
         }
     }
@@ -182,6 +185,8 @@ static int alloc_all(emu_exec *x, qn_err *err)
     m->user = x;
     return alloc(&m->state, "state", sizeof(qn_cuda_state), EMU_UNWRITTEN, err) ||
                    alloc(&m->tokens, "tokens", sizeof(int32_t) * (size_t)o->n_ubatch, EMU_UNWRITTEN, err) ||
+                   alloc(&m->k16, "keys as f16", z.k16, EMU_UNWRITTEN, err) ||
+                   alloc(&m->v16, "values as f16", z.v16, EMU_UNWRITTEN, err) ||
                    alloc(&m->parts, "attention parts", z.parts, EMU_UNWRITTEN, err) ||
                    alloc(&m->w16[0], "f16 weights", z.w16, EMU_UNWRITTEN, err) ||
                    alloc(&m->w16[1], "f16 weights", z.w16, EMU_UNWRITTEN, err) || alloc_halves(x, err) ||
@@ -354,20 +359,20 @@ static int emu_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, b
 {
     const emu_exec *x = (const emu_exec *)e;
     const qn_kv_cache *p = &e->plans->kv[kv];
-    const uint16_t *cache[2] = {(const uint16_t *)(uintptr_t)x->mem.k[kv],
-                                (const uint16_t *)(uintptr_t)x->mem.v[kv]};
+    const uint8_t *cache[2] = {(const uint8_t *)(uintptr_t)x->mem.k[kv],
+                               (const uint8_t *)(uintptr_t)x->mem.v[kv]};
+    const qn_cache_type types[2] = {e->opts.k_type, e->opts.v_type};
     float *out[2] = {k, v};
     if (store || qn_exec_check_kv(e, kv, pos, n, err)) {
         return store ? qn_fail(err, "the emulated cache is read only") : -1;
     }
     for (int c = 0; c < 2; c++) {
-        size_t width = (size_t)p->n_head_kv * (size_t)(c ? p->v_dim : p->k_dim);
-        for (int i = 0; i < n; i++) {
-            int rows = qn_kv_rows(p, &e->opts);
-            const uint16_t *row = cache[c] + width * (size_t)(e->seq * rows + (pos + i) % rows);
-            for (size_t d = 0; d < width; d++) {
-                out[c][(size_t)i * width + d] = qn_f16_to_f32(row[d]);
-            }
+        int dim = c ? p->v_dim : p->k_dim;
+        size_t unit = qn_cuda_kv_bytes(types[c], 1, dim);
+        for (int i = 0; i < n * p->n_head_kv; i++) {
+            int rows = qn_kv_rows(p, &e->opts), row = e->seq * rows + (pos + i / p->n_head_kv) % rows;
+            qn_cuda_kv_get(types[c], cache[c] + unit * (size_t)(row * p->n_head_kv + i % p->n_head_kv),
+                           out[c] + (size_t)i * (size_t)dim, dim);
         }
     }
     return 0;
@@ -381,7 +386,11 @@ static qn_arith emu_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
     if (r->phase == QN_PHASE_PREFILL && list != EMU_LIST_AUTO) {
         as.n = list == EMU_LIST_FEW ? 1 : QN_CUDA_FEW + 1;
     }
-    return prefill && s->op->id == QN_OP_ATTENTION ? QN_ARITH_F16 : qn_cuda_arith(e, &as, s);
+    if (s->op->id == QN_OP_ATTENTION) {
+        bool rows = e->opts.rows_attention || ((const emu_exec *)e)->emu.variant < QN_VARIANT_SM80;
+        return prefill || !rows ? QN_ARITH_F16 : QN_ARITH_F32;
+    }
+    return qn_cuda_arith(e, &as, s);
 }
 
 static int emu_exec_run(qn_exec *e, const qn_run *r, qn_err *err)

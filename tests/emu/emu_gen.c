@@ -109,6 +109,9 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
         if (i >= 9 && add_route(i, &lo, &o, plans, persistent)) {
             continue;
         }
+        if ((o.k_type != QN_CACHE_F16 || o.v_type != QN_CACHE_F16) && lo.variant < QN_VARIANT_SM80) {
+            continue; /* 8-bit caches are not served before sm_80 */
+        }
         rc = qn_lower(&low, plans, &lo, err);
         for (int k = 0; rc == 0 && k < low.n_program; k++) {
             add_program(g, &low.programs[k]);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "codegen/kv_type.h"
 #include "cpu/cpu.h"
 #include "emu_cases.h"
 #include "emu_exec.h"
@@ -22,19 +23,22 @@
 typedef struct way {
     const char *name;
     int rows;
-    bool decode, prefill, f32;
+    bool decode, prefill, f32, rows_attention, no_fuse;
     qn_prefill route;
     bool tma;
 } way;
 static const way ways[] = {
-    {"decode", 1, true, false, false},
-    {"few", 3, false, false, false},
-    {"decode f32", 1, true, false, true},
-    {"few f32", 3, false, false, true},
-    {"prefill", 13, false, true, false},
-    {"mma", 13, false, true, false, .route = QN_PREFILL_MMA},
-    {"mmq", 13, false, true, false, .route = QN_PREFILL_MMQ},
-    {"tma", 13, false, true, false, .tma = true},
+    {.name = "decode", .rows = 1, .decode = true},
+    {.name = "few", .rows = 3},
+    {.name = "decode f32", .rows = 1, .decode = true, .f32 = true},
+    {.name = "few f32", .rows = 3, .f32 = true},
+    {.name = "decode rows", .rows = 1, .decode = true, .rows_attention = true},
+    {.name = "few rows", .rows = 3, .rows_attention = true},
+    {.name = "decode apart", .rows = 1, .decode = true, .no_fuse = true},
+    {.name = "prefill", .rows = 13, .prefill = true},
+    {.name = "mma", .rows = 13, .prefill = true, .route = QN_PREFILL_MMA},
+    {.name = "mmq", .rows = 13, .prefill = true, .route = QN_PREFILL_MMQ},
+    {.name = "tma", .rows = 13, .prefill = true, .tma = true},
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
@@ -79,28 +83,36 @@ static void end_row(error_sum *e)
     e->n = 0;
 }
 
-/* Rows of a cache that the step wrote, or that it reads. f16 on the device. */
-static void put_cache(uint64_t at, const float *from, size_t n)
+/* Rows of a cache as the device has them. */
+static void put_cache(uint64_t at, qn_cache_type type, const float *from, int rows, int heads, int dim)
 {
-    uint16_t *h = malloc(2 * n);
+    size_t unit = qn_cuda_kv_bytes(type, 1, dim), n = (size_t)rows * (size_t)heads;
+    uint8_t *raw = malloc(unit * n);
     for (size_t i = 0; i < n; i++) {
-        h[i] = qn_f32_to_f16(from[i]);
+        qn_cuda_kv_put(type, from + i * (size_t)dim, raw + i * unit, dim);
     }
-    emu_put(at, h, 2 * n);
-    free(h);
+    emu_put(at, raw, unit * n);
+    free(raw);
 }
 
 /* The reference's values are rounded as the cache is: what is left is where the two sides of a rounding
  * differ. */
-static void compare_cache(error_sum *e, uint64_t at, const float *want, int row, int width)
+static void compare_cache(error_sum *e, uint64_t at, qn_cache_type type, const float *want, int row,
+                          int heads, int dim)
 {
-    const uint16_t *h = (const uint16_t *)(uintptr_t)at + (size_t)row * (size_t)width;
-    for (int i = 0; i < width; i++) {
-        float got = qn_f16_to_f32(h[i]),
-              due = qn_f16_to_f32(qn_f32_to_f16(want[(size_t)row * (size_t)width + (size_t)i]));
-        compare(e, &got, &due, 1);
+    size_t unit = qn_cuda_kv_bytes(type, 1, dim);
+    float *got = malloc(sizeof *got * (size_t)dim), *due = malloc(sizeof *due * (size_t)dim);
+    uint8_t *raw = malloc(unit);
+    for (int i = row * heads; i < (row + 1) * heads; i++) {
+        qn_cuda_kv_get(type, (const uint8_t *)(uintptr_t)at + (size_t)i * unit, got, dim);
+        qn_cuda_kv_put(type, want + (size_t)i * (size_t)dim, raw, dim);
+        qn_cuda_kv_get(type, raw, due, dim);
+        compare(e, got, due, (size_t)dim);
     }
     end_row(e);
+    free(got);
+    free(due);
+    free(raw);
 }
 
 static void start_values(emu_case *c, qn_exec *cpu, qn_exec *emu)
@@ -115,13 +127,12 @@ static void start_values(emu_case *c, qn_exec *cpu, qn_exec *emu)
         }
     }
     if (c->k) {
-        int rows = qn_kv_rows(&c->kv, &c->exec);
-        size_t nk = (size_t)(rows * c->kv.n_head_kv * c->kv.k_dim),
-               nv = (size_t)(rows * c->kv.n_head_kv * c->kv.v_dim);
-        memcpy(x->kv[0].k, c->k, nk * sizeof(float));
-        memcpy(x->kv[0].v, c->v, nv * sizeof(float));
-        put_cache(m->k[0], c->k, nk);
-        put_cache(m->v[0], c->v, nv);
+        const qn_kv_cache *kv = &c->kv;
+        int rows = qn_kv_rows(kv, &c->exec), heads = kv->n_head_kv;
+        memcpy(x->kv[0].k, c->k, sizeof(float) * (size_t)(rows * heads * kv->k_dim));
+        memcpy(x->kv[0].v, c->v, sizeof(float) * (size_t)(rows * heads * kv->v_dim));
+        put_cache(m->k[0], c->exec.k_type, c->k, rows, heads, kv->k_dim);
+        put_cache(m->v[0], c->exec.v_type, c->v, rows, heads, kv->v_dim);
     }
 }
 
@@ -151,12 +162,14 @@ static int compare_case(emu_case *c, qn_exec *cpu, qn_exec *emu, int rows, error
     for (int i = 0; i < QN_STEP_VIEWS && rc == 0; i++) {
         rc = last->out[i].buf >= 0 ? compare_view(last->out[i], rows_of(c, rows), cpu, emu, e, err) : 0;
     }
-    if (rc == 0 && last->op->id == QN_OP_ROPE_KV && last->kv >= 0) {
+    if (rc == 0 && c->steps[0].op->id == QN_OP_ROPE_KV && c->steps[0].kv >= 0) {
         const qn_cpu_kv *kv = &((const qn_cpu *)cpu)->kv[0];
         for (int r = 0; r < rows; r++) {
             int at = (c->pos + r) % kv->rows;
-            compare_cache(e, emu_exec_mem(emu)->k[0], kv->k, at, c->kv.n_head_kv * c->kv.k_dim);
-            compare_cache(e, emu_exec_mem(emu)->v[0], kv->v, at, c->kv.n_head_kv * c->kv.v_dim);
+            compare_cache(e, emu_exec_mem(emu)->k[0], c->exec.k_type, kv->k, at, c->kv.n_head_kv,
+                          c->kv.k_dim);
+            compare_cache(e, emu_exec_mem(emu)->v[0], c->exec.v_type, kv->v, at, c->kv.n_head_kv,
+                          c->kv.v_dim);
         }
     }
     return rc;
@@ -195,7 +208,8 @@ static int check_q8_outputs(const emu_case *c, qn_exec *emu, const qn_cuda_list 
     static const struct {
         const char *kernel;
         int arg;
-    } writers[] = {{"norm", 9}, {"glu_q8", 5}, {"glu_cols", 5}, {"attention_combine", 5}};
+    } writers[] = {{"norm", 9},          {"glu_q8", 5},         {"glu_cols", 5}, {"attention_decode", 9},
+                   {"attention_mma", 9}, {"attention_rope", 14}};
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
         const qn_cuda_action *a = emu_find_action(emu, list, writers[i].kernel, 0);
         if (a && strstr(emu_exec_lowered(emu)->programs[a->program].source.text, "q8_out = 1;") &&
@@ -403,8 +417,12 @@ static int check_choice(const emu_case *c, const qn_exec *emu, const float *logi
     return 0;
 }
 
-/* *q8: did kernels with 8-bit activations run? */
-static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, bool *q8, qn_err *err)
+/* What ran, where it matters: products with 8-bit activations, attention on the tensor cores. */
+typedef struct ran {
+    bool q8, mma, fused; /* fused: with RoPE and the store */
+} ran;
+
+static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, ran *what, qn_err *err)
 {
     static int32_t tokens[CASE_UBATCH];
     int n_program;
@@ -417,6 +435,8 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, boo
     c->exec.f32_activations = w->f32;
     c->exec.prefill = w->route;
     c->exec.tma_attention = w->tma;
+    c->exec.rows_attention = w->rows_attention;
+    c->exec.no_fuse = w->no_fuse;
     for (int i = 0; i < CASE_UBATCH; i++) {
         tokens[i] = i * 37 % CASE_VOCAB % c->model.n_vocab;
     }
@@ -433,9 +453,11 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, boo
         run.stop_after = c->argmax && w->decode ? -1 : c->plans.prefill.n_step - 1;
         cpu->length = emu->length = c->pos;
         rc = emu->run(emu, &run, err);
-        *q8 = emu_exec_launches(emu, "linear_q8") + emu_exec_launches(emu, "glu_q8") +
-                  emu_exec_launches(emu, "linear_cols") + emu_exec_launches(emu, "glu_cols") >
-              0;
+        what->q8 = emu_exec_launches(emu, "linear_q8") + emu_exec_launches(emu, "glu_q8") +
+                       emu_exec_launches(emu, "linear_cols") + emu_exec_launches(emu, "glu_cols") >
+                   0;
+        what->fused = emu_exec_launches(emu, "attention_rope") > 0;
+        what->mma = what->fused || emu_exec_launches(emu, "attention_mma") > 0;
         rc = rc || run_reference(c, w, cpu, emu, &run, e, err) || compare_case(c, cpu, emu, w->rows, e, err)
                  ? -1
                  : 0;
@@ -459,12 +481,14 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, boo
 static int run_case(void *user, emu_case *c)
 {
     runner *r = user;
-    bool q8 = false;
-    if (r->word && !strstr(c->name, r->word)) {
+    bool q8 = false, mma = false, fused = false;
+    bool q8_cache = c->exec.k_type != QN_CACHE_F16 || c->exec.v_type != QN_CACHE_F16;
+    if ((r->word && !strstr(c->name, r->word)) || (q8_cache && r->variant < QN_VARIANT_SM80)) {
         return 0;
     }
     for (int i = 0; i < N_WAYS; i++) {
-        if (ways[i].f32 && !q8) {
+        if ((ways[i].f32 && !q8) || (ways[i].rows_attention && (!mma || q8_cache)) ||
+            (ways[i].no_fuse && !fused)) {
             continue; /* the same kernels again */
         }
         if (!differs(c, &ways[i], r->variant)) {
@@ -472,14 +496,16 @@ static int run_case(void *user, emu_case *c)
         }
         error_sum e = {0};
         qn_err err = {""};
-        bool ran_q8 = false;
-        int rc = run_way(r, c, &ways[i], &e, &ran_q8, &err);
+        ran what = {false, false, false};
+        int rc = run_way(r, c, &ways[i], &e, &what, &err);
         bool exact = one_rounding(c) || qn_cuda_takes_mmq(&c->steps[0], &c->exec);
-        double tolerance = ways[i].prefill && !exact ? c->tol_many : c->tol_few;
+        double tolerance = (ways[i].prefill && !exact) || what.mma ? c->tol_many : c->tol_few;
         if (exact && ways[i].route == QN_PREFILL_MMQ) {
             tolerance *= 10; /* a sum of all groups in one register, where decode's lanes share them */
         }
-        q8 = q8 || ran_q8;
+        q8 = q8 || what.q8;
+        mma = mma || what.mma;
+        fused = fused || what.fused;
         r->n_run++;
         r->runs[i]++;
         if (rc || e.bad || !(e.nmse <= tolerance) || e.rows == 0) {
@@ -533,7 +559,7 @@ int main(int argc, char **argv)
     }
     emu_cases(argv[1], run_case, &r);
     for (int i = 0; i < N_WAYS; i++) {
-        printf("%-10s %4d runs, worst NMSE %.2e, its worst element %.2e: %s\n", ways[i].name, r.runs[i],
+        printf("%-12s %4d runs, worst NMSE %.2e, its worst element %.2e: %s\n", ways[i].name, r.runs[i],
                r.worst_nmse[i], r.worst_element[i], r.worst_name[i]);
     }
     emu_counts n = emu_totals();

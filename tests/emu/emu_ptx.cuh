@@ -123,6 +123,31 @@ static inline void ptx_ldmatrix_x4_trans(u32 r[4], const void *row, EMU_SITE)
     emu_warp_op("ldmatrix.x4.trans", emu_ldmatrix, 0xffffffffu, (uintptr_t)&m, 0, file, line);
 }
 
+static inline u32 ptx_add_acq_rel(u32 *p, u32 v, EMU_SITE)
+{
+    emu_fence();
+    return atomicAdd(p, v, file, line);
+}
+
+QN_DEV u32 ptx_half2_add(u32 a, u32 b)
+{
+    return (u32)emu_float_to_half(emu_half_to_float((u16)a) + emu_half_to_float((u16)b)) |
+           (u32)emu_float_to_half(emu_half_to_float((u16)(a >> 16)) + emu_half_to_float((u16)(b >> 16)))
+               << 16;
+}
+
+QN_DEV u32 ptx_half2_mul(u32 a, u32 b)
+{
+    return (u32)emu_float_to_half(emu_half_to_float((u16)a) * emu_half_to_float((u16)b)) |
+           (u32)emu_float_to_half(emu_half_to_float((u16)(a >> 16)) * emu_half_to_float((u16)(b >> 16)))
+               << 16;
+}
+
+static inline u32 ptx_transpose(u32 a, EMU_SITE)
+{
+    return (u32)emu_warp_op("movmatrix", emu_movmatrix, 0xffffffffu, a, 0, file, line);
+}
+
 static inline void ptx_copy_async16(void *shared, const void *global, bool valid, EMU_SITE)
 {
     emu_copy_async(shared, global, valid, file, line);

@@ -33,6 +33,7 @@ void emu_reduce(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out
 void emu_sync_warp(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 void emu_mma_f16(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 void emu_mma_s8(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
+void emu_movmatrix(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 void emu_ldmatrix(uint32_t mask, const uint64_t *in, const int *aux, uint64_t *out);
 enum { EMU_ADD, EMU_MIN, EMU_MAX, EMU_AND, EMU_OR, EMU_XOR, EMU_UMIN, EMU_UMAX, EMU_EXCHANGE, EMU_CAS };
 

@@ -279,6 +279,20 @@ void emu_ldmatrix(uint32_t, const uint64_t *in, const int *, uint64_t *)
     }
 }
 
+// Lane l gets values 2 * (l % 4) and the next of column l / 4.
+void emu_movmatrix(uint32_t, const uint64_t *in, const int *, uint64_t *out)
+{
+    for (int lane = 0; lane < 32; lane++) {
+        const int column = lane / 4;
+        out[lane] = 0;
+        for (int half = 0; half < 2; half++) {
+            const int row = 2 * (lane % 4) + half;
+            const uint64_t v = in[4 * row + column / 2] >> (16 * (column % 2)) & 0xffff;
+            out[lane] |= v << (16 * half);
+        }
+    }
+}
+
 uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t compare, const char *file,
                     int line)
 {

@@ -17,13 +17,15 @@ import subprocess
 import sys
 import tempfile
 
-OPS = {"argmax.cu": "argmax", "attention_decode.cu": "attention", "attention_prefill.cu": "attention", "dequant.cu": "linear",
+OPS = {"argmax.cu": "argmax", "attention_decode.cu": "attention", "attention_mma.cu": "attention",
+       "attention_rope.cu": "attention", "attention_prefill.cu": "attention", "kv_expand.cu": "attention", "dequant.cu": "linear",
        "embed.cu": "embed", "glu.cu": "glu", "glu_act.cu": "glu", "glu_q8.cu": "glu", "linear.cu": "linear",
        "linear_post.cu": "linear", "linear_q8.cu": "linear", "linear_cols.cu": "linear", "glu_cols.cu": "glu",
        "linear_half.cu": "linear", "glu_half.cu": "glu", "mix.cu": "mix", "norm.cu": "norm", "quantise.cu": "linear",
        "repack.cu": "linear", "rope_kv.cu": "rope_kv", "select.cu": "select", "to_half.cu": "linear"}
 # A template through which a header's lines are tried.
-HEADERS = {"epilogue.cuh": "linear_post.cu", "gemv.cuh": "linear.cu", "gemv_q8.cuh": "linear_q8.cu", "gemv_cols.cuh": "linear_cols.cu",
+HEADERS = {"attention_mma.cuh": "attention_rope.cu", "kv_q8.cuh": "attention_rope.cu", "rope.cuh": "rope_kv.cu",
+           "epilogue.cuh": "linear_post.cu", "gemv.cuh": "linear.cu", "gemv_q8.cuh": "linear_q8.cu", "gemv_cols.cuh": "linear_cols.cu",
            "gemv_half.cuh": "linear_half.cu",
            "planes.cuh": "linear_q8.cu", "quantise.cuh": "quantise.cu", "reduce.cuh": "norm.cu"}
 

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/half.h"
+#include "codegen/kv_type.h"
 #include "cpu/cpu.h"
 
 enum { VOCAB = 64, MAX_TOK = 160 };
@@ -35,7 +37,7 @@ typedef struct rig {
 } rig;
 
 typedef struct shape {
-    int n_head, n_kv, kd, vd, window, n_rot, style, norm, order, exact, ubatch, n_ctx;
+    int n_head, n_kv, kd, vd, window, n_rot, style, norm, order, exact, ubatch, n_ctx, k_q8, v_q8;
     float softcap, alibi, temp;
 } shape;
 
@@ -108,7 +110,12 @@ static void rig_init(rig *r, const shape *s)
     r->plans = (qn_plans){.model = &r->model, .n_buf = 3, .bufs = r->bufs, .n_kv = 1, .kv = &r->kv};
     r->plans.prefill = (qn_plan){QN_PHASE_PREFILL, 3, r->steps, 2};
     r->plans.decode = (qn_plan){QN_PHASE_DECODE, 3, r->steps, 2};
-    qn_exec_opts o = {.n_ctx = s->n_ctx, .n_ubatch = s->ubatch, .n_threads = 2, .exact = s->exact};
+    qn_exec_opts o = {.n_ctx = s->n_ctx,
+                      .n_ubatch = s->ubatch,
+                      .n_threads = 2,
+                      .exact = s->exact,
+                      .k_type = s->k_q8 ? QN_CACHE_Q8_0 : QN_CACHE_F16,
+                      .v_type = s->v_q8 ? QN_CACHE_Q8_0 : QN_CACHE_F16};
     qn_err err;
     assert_int_equal(qn_cpu_exec_new(&r->exec, &r->plans, &o, &err), 0);
 }
@@ -148,6 +155,21 @@ static void ref_head(const rig *r, const shape *s, const float *x, int pos, doub
     }
 }
 
+/* n values as a q8_0 cache gives them back: groups of 32, a half d, codes of -127 to 127. */
+static void ref_q8(double *x, int n)
+{
+    for (int g = 0; g < n; g += 32) {
+        double top = 0;
+        for (int i = g; i < g + 32; i++) {
+            top = fabs(x[i]) > top ? fabs(x[i]) : top;
+        }
+        double d = (double)qn_f16_to_f32(qn_f32_to_f16((float)(top / 127)));
+        for (int i = g; i < g + 32; i++) {
+            x[i] = top > 0 ? rint(x[i] * 127 / top) * d : 0;
+        }
+    }
+}
+
 /* out [n_head * vd] of the query at position `pos` of the sequence ids. */
 static void ref_attention(const rig *r, const shape *s, const int32_t *ids, int pos, double *out)
 {
@@ -158,7 +180,7 @@ static void ref_attention(const rig *r, const shape *s, const int32_t *ids, int 
     }
     for (int h = 0; h < s->n_head; h++) {
         int g = h / (s->n_head / s->n_kv);
-        double q[512], k[512], w[MAX_TOK], sum = 0;
+        double q[512], k[512], v[512], w[MAX_TOK], sum = 0;
         ref_head(r, s, r->table + (size_t)ids[pos] * r->width + h * s->kd, pos, q);
         double temp = s->temp != 0 ? 1 + (double)s->temp * log(floor(pos / 16.0) + 1) : 1;
         double slope = 0;
@@ -172,6 +194,9 @@ static void ref_attention(const rig *r, const shape *s, const int32_t *ids, int 
                 continue;
             }
             ref_head(r, s, r->table + (size_t)ids[j] * r->width + nq + g * s->kd, j, k);
+            if (s->k_q8) {
+                ref_q8(k, s->kd);
+            }
             double dot = 0;
             for (int d = 0; d < s->kd; d++) {
                 dot += q[d] * temp * k[d];
@@ -185,9 +210,15 @@ static void ref_attention(const rig *r, const shape *s, const int32_t *ids, int 
             if (s->window && pos - j >= s->window) {
                 continue;
             }
-            const float *v = r->table + (size_t)ids[j] * r->width + nq + nk + g * s->vd;
+            const float *raw = r->table + (size_t)ids[j] * r->width + nq + nk + g * s->vd;
             for (int d = 0; d < s->vd; d++) {
-                out[h * s->vd + d] += w[j] / sum * (double)v[d];
+                v[d] = (double)raw[d];
+            }
+            if (s->v_q8) {
+                ref_q8(v, s->vd);
+            }
+            for (int d = 0; d < s->vd; d++) {
+                out[h * s->vd + d] += w[j] / sum * v[d];
             }
         }
     }
@@ -275,6 +306,27 @@ static void test_attention(void **state)
     }
 }
 
+/* Keys and values of their own types; a code on the edge may fall to either side. */
+static void test_attention_over_8_bit_caches(void **state)
+{
+    (void)state;
+    const int chunks[] = {17, 1, 33, 1, 1, 47, 0};
+    for (int i = 0; i < 4; i++) {
+        for (int types = 1; types < 4; types++) {
+            shape s = shapes[(const int[]){0, 1, 5, 1}[i]];
+            s.n_ctx = MAX_TOK;
+            s.ubatch = 47;
+            s.window = i == 3 ? 20 : 0; /* the ring wraps */
+            s.k_q8 = types & 1;
+            s.v_q8 = types >> 1;
+            s.exact = 1;
+            run_shape(&s, chunks, 1e-6);
+            s.exact = 0;
+            run_shape(&s, chunks, 3e-6);
+        }
+    }
+}
+
 static void test_exact_is_independent_of_chunks(void **state)
 {
     (void)state;
@@ -301,6 +353,54 @@ static void test_exact_is_independent_of_chunks(void **state)
         rig_free(&r);
     }
     assert_memory_equal(a, b, sizeof a);
+}
+
+static void test_cache_rows_and_bytes(void **state)
+{
+    (void)state;
+    shape s = shapes[1];
+    s.n_ctx = 40;
+    s.ubatch = 16;
+    size_t nk = (size_t)(s.n_kv * s.kd);
+    float *a = calloc(2 * nk, sizeof *a), *b = calloc(2 * nk, sizeof *b);
+    for (int exact = 0; exact < 2; exact++) {
+        rig r;
+        qn_err err;
+        qn_memory f16, q8;
+        s.exact = exact;
+        s.k_q8 = s.v_q8 = 0;
+        rig_init(&r, &s);
+        qn_cpu_memory(&r.plans, &r.exec->opts, &f16);
+        rig_free(&r);
+        s.k_q8 = s.v_q8 = 1;
+        rig_init(&r, &s);
+        qn_cpu_memory(&r.plans, &r.exec->opts, &q8);
+        assert_true(exact ? q8.kv == f16.kv : q8.kv == f16.kv * 34 / 64);
+        for (size_t i = 0; i < 2 * nk; i++) {
+            a[i] = uniform();
+        }
+        qn_kv_round(QN_CACHE_Q8_0, a, 2 * nk); /* what is stored comes back */
+        assert_int_equal(r.exec->kv_rows(r.exec, 0, 3, 1, a, a + nk, true, &err), 0);
+        assert_int_equal(r.exec->kv_rows(r.exec, 0, 3, 1, b, b + nk, false, &err), 0);
+        assert_memory_equal(a, b, 2 * nk * sizeof *a);
+        rig_free(&r);
+    }
+    free(a);
+    free(b);
+}
+
+static void test_cache_types_that_do_not_fit(void **state)
+{
+    (void)state;
+    qn_err err;
+    qn_kv_cache kv = {3, 2, 80, 64, 0};
+    qn_plans p = {.n_kv = 1, .kv = &kv};
+    qn_exec_opts o = {.v_type = QN_CACHE_Q8_0};
+    assert_int_equal(qn_kv_check_types(&p, &o, &err), 0);
+    o.k_type = QN_CACHE_Q8_0;
+    assert_int_equal(qn_kv_check_types(&p, &o, &err), -1);
+    assert_string_equal(
+        err.text, "cache type q8_0 of keys: layer 3 has heads of 80 values, which is no multiple of 32");
 }
 
 static void test_run_refuses(void **state)
@@ -367,7 +467,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_attention_over_8_bit_caches),
         cmocka_unit_test(test_exact_is_independent_of_chunks),
+        cmocka_unit_test(test_cache_rows_and_bytes),
+        cmocka_unit_test(test_cache_types_that_do_not_fit),
         cmocka_unit_test(test_run_refuses),
         cmocka_unit_test(test_truncate_ring),
         cmocka_unit_test(test_op_table_is_complete),

@@ -61,6 +61,37 @@ static void constants_are_written_as_they_are(void **state)
     qn_source_free(&s);
 }
 
+// A program of two ops has the fields of both, those of one name once; they must agree.
+static void two_ops_in_one_program(void **state)
+{
+    (void)state;
+    qn_source s;
+    qn_err err;
+    qn_spec attention = {0}, rope = {0};
+    attention.attention =
+        (qn_spec_attention){.n_head = 8, .n_head_kv = 2, .k_dim = 64, .v_dim = 64, .window = 5};
+    rope.rope_kv =
+        (qn_spec_rope_kv){.n_head = 8, .n_head_kv = 2, .k_dim = 64, .v_dim = 64, .has_kv = 1, .n_rot = 48};
+    qn_source_request r = {.name = "both",
+                           .kernel = "attention_rope.cu",
+                           .op = &qn_ops[QN_OP_ATTENTION],
+                           .spec = &attention,
+                           .also = &qn_ops[QN_OP_ROPE_KV],
+                           .also_spec = &rope,
+                           .variant = 80};
+    assert_int_equal(qn_source_make(&s, &r, &err), 0);
+    const char *k_dim = strstr(s.text, "constexpr int k_dim = 64;");
+    assert_non_null(k_dim);
+    assert_null(strstr(k_dim + 1, "constexpr int k_dim"));
+    assert_non_null(strstr(s.text, "constexpr int window = 5;"));
+    assert_non_null(strstr(s.text, "constexpr int n_rot = 48;"));
+    assert_non_null(strstr(s.symbol, "_window5_has_kv_n_rot48"));
+    qn_source_free(&s);
+    rope.rope_kv.v_dim = 32;
+    assert_int_equal(qn_source_make(&s, &r, &err), -1);
+    assert_string_equal(err.text, "v_dim is 64 of attention and 32 of rope_kv");
+}
+
 // Every row of the op table, with every field set: a symbol that is an identifier and fits, and the same text
 // twice.
 static void every_op_has_a_source(void **state)
@@ -249,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(constants_are_written_as_they_are),
+        cmocka_unit_test(two_ops_in_one_program),
         cmocka_unit_test(every_op_has_a_source),
         cmocka_unit_test(what_cannot_be_written_is_an_error),
         cmocka_unit_test(entries_are_read_of_ptx_and_log),
