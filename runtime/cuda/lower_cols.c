@@ -9,30 +9,31 @@ bool qn_lower_in_columns(const lowerer *l)
     return l->mode == LOWER_FEW && l->opts->variant >= QN_VARIANT_SM80 && !l->opts->exec->rows_apart;
 }
 
-/* Outputs of a block, warps that share a tile of 16 rows: whichever makes the fewest turns. */
+/* Outputs of a block, warps that share a tile of 16 rows: whichever makes the fewest turns on a card of
+ * NOMINAL multiprocessors. The sums' order hangs on the warps that share, so these are the same on every
+ * card. */
 static int shape_of(const lowerer *l, int n_in, int n_out, int grain, int sets, int *slices)
 {
-    enum { MAX_SUMS = 48 * 1024 / (4 * COLS) - 1, LAP = 16 };
+    enum { NOMINAL = 132, MAX_SUMS = 48 * 1024 / (4 * COLS) - 1, LAP = 16 };
     int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
-    int laps = (n_in / 32 + LAP - 1) / LAP, best = grain;
+    int laps = (n_in / 32 + LAP - 1) / LAP, tiles = (int)qn_ceil_div(n_out, grain);
     int64_t least = INT64_MAX;
     *slices = 1;
     for (int s = 1; s <= WARPS && (s == 1 || s <= laps); s *= 2) {
-        int most = MAX_SUMS / (s * sets) / grain * grain, tiles = (n_out + grain - 1) / grain;
-        int chunk = (tiles + sms - 1) / sms * grain, teams = WARPS / s;
+        int most = MAX_SUMS / (s * sets) / grain * grain, chunk = (int)qn_ceil_div(tiles, NOMINAL) * grain;
         chunk = chunk > most ? most : chunk;
         if (chunk < grain) {
             break;
         }
-        int64_t turns = (int64_t)qn_ceil_div(qn_ceil_div(n_out, chunk), sms) *
-                        qn_ceil_div(qn_ceil_div(chunk, 16), teams) * qn_ceil_div(laps, s);
+        int64_t turns = (int64_t)qn_ceil_div(qn_ceil_div(n_out, chunk), NOMINAL) *
+                        qn_ceil_div(qn_ceil_div(chunk, 16), WARPS / s) * qn_ceil_div(laps, s);
         if (turns < least) {
             least = turns;
-            best = chunk;
             *slices = s;
         }
     }
-    return best;
+    int most = MAX_SUMS / (*slices * sets) / grain * grain, chunk = (int)qn_ceil_div(tiles, sms) * grain;
+    return chunk > most ? most : chunk;
 }
 
 void qn_lower_columns(const lowerer *l, launch *k, const char *kernel, int n_in, int n_out, int grain,

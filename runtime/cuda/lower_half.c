@@ -20,24 +20,28 @@ typedef struct half_shape {
     int chunk, slices;
 } half_shape;
 
+/* The fewest turns on a card of NOMINAL multiprocessors. The sums' order hangs on the warps that share, so
+ * these are the same on every card. */
 static half_shape shape_of(const lowerer *l, int n_in, int pairs, int cols, int warps)
 {
-    enum { MAX_SUMS = 48 * 1024 / 8 }; /* of a column and slice */
+    enum { NOMINAL = 132, MAX_SUMS = 48 * 1024 / 8 }; /* of a column and slice */
     int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
     int pieces = (n_in + PIECE - 1) / PIECE;
     int64_t least = INT64_MAX;
     half_shape best = {1, 1};
     for (int slices = 1; warps % slices == 0 && slices <= pieces; slices *= 2) {
-        int chunk = (pairs + sms - 1) / sms, most = MAX_SUMS / (cols * slices), teams = warps / slices;
+        int chunk = (int)qn_ceil_div(pairs, NOMINAL), most = MAX_SUMS / (cols * slices);
         chunk = chunk > most ? most : chunk;
-        int blocks = (pairs + chunk - 1) / chunk;
-        int64_t turns = (int64_t)((blocks + sms - 1) / sms) * ((chunk + teams - 1) / teams) *
-                        ((pieces + slices - 1) / slices);
+        int64_t turns = (int64_t)qn_ceil_div(qn_ceil_div(pairs, chunk), NOMINAL) *
+                        qn_ceil_div(chunk, warps / slices) * qn_ceil_div(pieces, slices);
         if (turns < least) {
             least = turns;
-            best = (half_shape){chunk, slices};
+            best.slices = slices;
         }
     }
+    int most = MAX_SUMS / (cols * best.slices);
+    best.chunk = (int)qn_ceil_div(pairs, sms);
+    best.chunk = best.chunk > most ? most : best.chunk;
     return best;
 }
 
