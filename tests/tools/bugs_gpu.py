@@ -229,7 +229,7 @@ class Gpu(CliCase):
         for command in (run + ["--temp", "0.8"], run + ["--temp", "1", "--top-k", "0"], run + ["--repeat-penalty", "1.2"],
                         run + ["--ignore-eos"], run + ["--answers", "3"], run + ["--logprobs", "2"], run + ["--attention", "plain"],
                         run + ["--f32-activations"], run + ["--variant", "sm80"], run + ["--variant", "sm75"], run + ["--no-fuse"],
-                        run + ["--stop", "x"], run + ["-ub", "1"], ["bench", self.long, "-p", "16", "-n", "8", "-r", "1", "-npl", "4"],
+                        run + ["-ctk", "q8_0", "-ctv", "q8_0"], run + ["--stop", "x"], run + ["-ub", "1"], ["bench", self.long, "-p", "16", "-n", "8", "-r", "1", "-npl", "4"],
                         ["perplexity", self.long, "-f", text, "-c", "64", "--chunks", "2"], ["profile", self.long],
                         ["logits", self.long, "--tokens", ids], ["logits", self.long, "--tokens", ids, "--mode", "decode"],
                         ["chat", self.long, "--chat-template", template, "-n", "6"]):

@@ -213,9 +213,19 @@ class Numerics(CliCase):
             self.assertRegex(r.err, r"--check: step %s\S* \(" % re.escape(step))
 
     # B21: small caches
-    def test_b21_no_cache_of_four_bits(self):
+    def test_b21_types_of_the_cache(self):
+        """f16 by default, q8_0 for keys and values apart; nothing smaller."""
         for option in ("-ctk", "-ctv", "--cache-type-k", "--cache-type-v"):
-            self.refuse([], "run", self.model, "-p", "A", option, "q4_0", code=2)
+            for kind in ("q4_0", "q4_1", "iq4_nl", "q5_0", "f8"):
+                self.refuse(["f16", "q8_0"], "run", self.model, "-p", "A", option, kind, code=2)
+        for types in (["-ctk", "q8_0"], ["-ctv", "q8_0"], ["-ctk", "q8_0", "-ctv", "q8_0"]):
+            self.expect(" Hello world!", "-p", "A", "--backend", "cpu", *types)
+            self.refuse(["q8_0", "heads of 16", "32"], "logits", self.path("qwen2.gguf"), "--backend", "cpu", "--tokens",
+                        self.file("one", b"\1\0\0\0"), *types)
+            ids = long_ids(self.manifest["qwen3"]["n_vocab"], 40)
+            plain, small = self.logits("qwen3", ids), self.logits("qwen3", ids, *types)
+            self.assertNotEqual(plain, small)
+            self.assertLess(max(nmse(a, b) for a, b in zip(plain, small)), 1e-2)
 
     # B22: chunks, threads and runs
     def test_b22_chunks_and_runs(self):
