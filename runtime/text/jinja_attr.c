@@ -79,7 +79,7 @@ static bool item(qn_jctx *c, qn_jval obj, qn_jval key, qn_jval *out)
         qn_jfail_undefined(c, obj);
     }
     if (obj.kind == QN_J_DICT) {
-        const qn_jval *v = qn_jhashable(key) ? qn_jdict_get(c, obj.d, key) : NULL;
+        const qn_jval *v = qn_jhashable(c, key) ? qn_jdict_get(c, obj.d, key) : NULL;
         if (v != NULL) {
             *out = *v;
         }

@@ -168,7 +168,7 @@ void qn_jdict_set(qn_jctx *c, qn_jdict *d, qn_jval key, qn_jval value);
 const qn_jval *qn_jdict_get(qn_jctx *c, const qn_jdict *d, qn_jval key); /* NULL: absent */
 const qn_jval *qn_jdict_find_str(qn_jctx *c, const qn_jdict *d, const qn_jstr *key);
 uint64_t qn_jhash(qn_jctx *c, qn_jval v);
-bool qn_jhashable(qn_jval v);
+bool qn_jhashable(qn_jctx *c, qn_jval v);
 
 static inline qn_jval qn_jint(int64_t i)
 {

@@ -261,7 +261,7 @@ bool qn_jcontains(qn_jctx *c, qn_jval in, qn_jval item)
         qn_jtick(c, in.s->len / 16);
         return qn_jfind(in.s, item.s, 0) != SIZE_MAX;
     case QN_J_DICT:
-        if (!qn_jhashable(item)) {
+        if (!qn_jhashable(c, item)) {
             qn_jfail(c, "unhashable type: '%s'", qn_jtype(item));
         }
         return qn_jdict_get(c, in.d, item) != NULL;

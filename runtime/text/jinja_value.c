@@ -274,22 +274,23 @@ static uint64_t hash_bytes(const char *p, size_t n)
     return h ^ h >> 29;
 }
 
-bool qn_jhashable(qn_jval v)
+bool qn_jhashable(qn_jctx *c, qn_jval v)
 {
-    if (v.kind == QN_J_TUPLE) {
-        for (size_t i = 0; i < v.l->n; i++) {
-            if (!qn_jhashable(v.l->item[i])) {
-                return false;
-            }
-        }
+    bool yes = v.kind != QN_J_LIST && v.kind != QN_J_DICT && v.kind != QN_J_VIEW;
+    qn_jtick(c, 1);
+    qn_jenter(c);
+    for (size_t i = 0; v.kind == QN_J_TUPLE && yes && i < v.l->n; i++) {
+        yes = qn_jhashable(c, v.l->item[i]);
     }
-    return v.kind != QN_J_LIST && v.kind != QN_J_DICT && v.kind != QN_J_VIEW;
+    c->depth--;
+    return yes;
 }
 
 /* Equal values have equal hashes: 1, 1.0 and true are equal. */
 uint64_t qn_jhash(qn_jctx *c, qn_jval v)
 {
     uint64_t h = 7;
+    qn_jtick(c, 1);
     switch (v.kind) {
     case QN_J_STR:
         qn_jtick(c, v.s->len / 16);
@@ -315,7 +316,7 @@ uint64_t qn_jhash(qn_jctx *c, qn_jval v)
     default:
         break;
     }
-    if (!qn_jhashable(v)) {
+    if (!qn_jhashable(c, v)) {
         qn_jfail(c, "unhashable type: '%s'", qn_jtype(v));
     }
     return (uint64_t)(uintptr_t)v.d;
@@ -354,7 +355,7 @@ static qn_jentry *find(qn_jctx *c, const qn_jdict *d, qn_jval key, uint64_t hash
 
 void qn_jdict_set(qn_jctx *c, qn_jdict *d, qn_jval key, qn_jval value)
 {
-    if (!qn_jhashable(key)) {
+    if (!qn_jhashable(c, key)) {
         qn_jfail(c, "unhashable type: '%s'", qn_jtype(key));
     }
     uint64_t hash = qn_jhash(c, key);

@@ -262,6 +262,15 @@ static void limits(void **state)
         {"{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ "
          "ns.l|tojson }}",
          "nested too deeply"},
+        {"{% set ns = namespace(l=()) %}{% for i in range(90000) %}{% set ns.l = (ns.l,) %}{% endfor %}{{ "
+         "{ns.l: 1} }}",
+         "nested too deeply"},
+        {"{% set ns = namespace(l=()) %}{% for i in range(90) %}{% set ns.l = (ns.l, ns.l) %}{% endfor %}{{ "
+         "{ns.l: 1} }}",
+         "more than 20000000 steps"},
+        {"{% set ns = namespace(a=(), b=()) %}{% for i in range(90) %}{% set ns.a = (ns.a, ns.a) %}"
+         "{% set ns.b = (ns.b, ns.b) %}{% endfor %}{{ ns.a == ns.b }}",
+         "more than 20000000 steps"},
         {"{% set ns = namespace(g=l) %}{% for i in range(9999) %}{% set ns.g = ns.g|map('upper') %}{% endfor "
          "%}"
          "{{ ns.g|list }}",
@@ -362,12 +371,12 @@ static void memory_ends(void **state)
     }
     assert_true(n_failed > 100);
     limits = qn_jinja_limits_default;
-    for (limits.steps = 1; render(t, &limits, got, sizeof got, &err) != 0; limits.steps++) {
+    for (limits.steps = 100; render(t, &limits, got, sizeof got, &err) != 0; limits.steps++) {
         assert_non_null(strstr(err.text, "steps"));
     }
     assert_string_equal(got, whole);
     limits = qn_jinja_limits_default;
-    for (limits.depth = 1; render(t, &limits, got, sizeof got, &err) != 0; limits.depth++) {
+    for (limits.depth = 5; render(t, &limits, got, sizeof got, &err) != 0; limits.depth++) {
         assert_non_null(strstr(err.text, "nested too deeply"));
     }
     qn_jinja_free(t);
