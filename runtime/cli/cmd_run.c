@@ -180,6 +180,10 @@ static int base_request(const run_args *a, qn_request *r)
 static int read_requests(const run_args *a, qn_request **requests, size_t *n)
 {
     qn_request like;
+    const char *idle = qn_turn_idle_option(&a->turn);
+    if (idle != NULL) {
+        return qn_cli_usage_error("run", "%s without --chat: no template is applied", idle);
+    }
     int rc = base_request(a, &like);
     if (rc >= 0) {
         return rc;

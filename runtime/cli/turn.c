@@ -36,6 +36,20 @@ bool qn_turn_wanted(const qn_turn_args *a)
     return a->chat || a->system != NULL || a->system_file != NULL || asked;
 }
 
+const char *qn_turn_idle_option(const qn_turn_args *a)
+{
+    const qn_template_args *t = &a->template;
+    if (qn_turn_wanted(a)) {
+        return NULL;
+    }
+    for (size_t i = 0; i < t->vars.n; i++) {
+        if (!qn_opt_from_env(t->vars.items[i])) {
+            return "--var";
+        }
+    }
+    return t->kwargs != NULL && !qn_opt_from_env(t->kwargs) ? "--chat-template-kwargs" : NULL;
+}
+
 static int read_system(qn_turn *t, const qn_turn_args *a, bool escape)
 {
     if (a->system != NULL && a->system_file != NULL) {

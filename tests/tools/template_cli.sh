@@ -90,4 +90,6 @@ printf 'B\n' >"$work/sys"
 is "run --chat without a template" 1 '' 'has no chat template; choose one of' "$quern" run "$model" -p A --chat -n 1
 is "run with a template that refuses" 1 '' 'Not you' "$quern" run "$model" -p A --chat-template "$work/no.jinja" -n 1
 is "-sys and -sysf" 1 '' 'sys together with -sysf' "$quern" run "$model" -p A -sys a -sysf b --chat-template chatml -n 1
+is "--var without --chat" 2 '' 'var without --chat' "$quern" run "$model" -p A --var a=1 -n 1
+is "kwargs without --chat" 2 '' 'kwargs without --chat' "$quern" run "$model" -p A --chat-template-kwargs '{"a":1}' -n 1
 exit $failed
