@@ -73,6 +73,9 @@ void qn_jbind(qn_jctx *c, const qn_jfunc *f, const qn_jargs *args, qn_jval arg[Q
 qn_jval qn_jinvoke(qn_jctx *c, const qn_jfunc *f, qn_jval self, const qn_jargs *args)
 {
     qn_jbound bound = {.call = args};
+    if (self.kind == QN_J_STR) { /* most functions look at all of it, some without making anything */
+        qn_jtick(c, self.s->len / 16);
+    }
     if (*f->params != '*') {
         qn_jbind(c, f, args, bound.arg);
     }

@@ -271,6 +271,9 @@ static void limits(void **state)
         {"{% set ns = namespace(a=(), b=()) %}{% for i in range(90) %}{% set ns.a = (ns.a, ns.a) %}"
          "{% set ns.b = (ns.b, ns.b) %}{% endfor %}{{ ns.a == ns.b }}",
          "more than 20000000 steps"},
+        {"{% set s = 'a' * 1000000 %}{% for i in range(90000) %}{% if s is upper or s.find('b') > 0 %}{% "
+         "endif %}{% endfor %}",
+         "more than 20000000 steps"},
         {"{% set ns = namespace(g=l) %}{% for i in range(9999) %}{% set ns.g = ns.g|map('upper') %}{% endfor "
          "%}"
          "{{ ns.g|list }}",
