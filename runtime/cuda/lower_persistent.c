@@ -98,6 +98,10 @@ static int add_launch(lowerer *l, part_list *p)
 
 int qn_lower_persistent(lowerer *l)
 {
+    if (l->opts->variant < QN_VARIANT_SM80) { /* phases are fetched by asynchronous copies */
+        return qn_fail(l->err, "--persistent: not for kernels of variant %s, only from sm80 on",
+                       qn_variant_name(l->opts->variant));
+    }
     size_t n = (size_t)l->out->decode.n;
     part_list p = {qn_calloc(n, sizeof *p.parts), qn_calloc(n, sizeof *p.programs), 0, 0, 0};
     l->out->phases = qn_calloc(n, sizeof *l->out->phases);

@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
 """How many single-line faults in kernel sources do the emulated op tests catch?
 
-    mutate.py BUILD_DIR [--seed N] [--count N] [--template NAME.cu] [--skip NAME.cu]... [--log FILE]
+    mutate.py BUILD_DIR [--seed N] [--count N] [--file NAME]... [--log FILE.tsv] [--again FILE.tsv]
+    mutate.py --report FILE.tsv [--notes FILE.tsv]
 
-Picks lines of kernel_src/ at random, changes one thing in each (a bound, an operand, a barrier, a mask, a scale), compiles
-the programs of one template that uses the line, links them before the unchanged ones, and runs the cases of its op. Prints
-one line a mutant: caught, survived, or no program (the compiler refuses it). Needs a build with the target emu_ops.
+Changes one thing in each of COUNT lines of kernel_src/ (a bound, an index, an operand, a barrier, a fence, a mask, a scale,
+a window's edge), each file getting a share by its length and at least two. For each mutant the programs of one template
+that uses the line are built, a few at a time, linked before the unchanged ones, and the cases of its op are run; the first
+that fails ends it. The log has one line a mutant: how, file, line, kind, old text, new text, what caught it.
+
+A log that is there already is gone on with. --again runs the mutants of a log again that are not "caught" there (for instance after new cases). --report prints a log as the
+table of docs/mutation-report.md; the notes, a line a mutant (file, old text, new text, note), say what survivors are.
+Needs a build with the target emu_ops. Runs one mutant at a time; `nice` it.
 """
 import argparse
 import os
@@ -17,64 +23,114 @@ import subprocess
 import sys
 import tempfile
 
-OPS = {"argmax.cu": "argmax", "attention_decode.cu": "attention", "attention_mma.cu": "attention",
-       "attention_rope.cu": "attention", "attention_prefill.cu": "attention", "kv_expand.cu": "attention", "dequant.cu": "linear",
-       "embed.cu": "embed", "glu.cu": "glu", "glu_act.cu": "glu", "glu_q8.cu": "glu", "linear.cu": "linear",
-       "linear_post.cu": "linear", "linear_q8.cu": "linear", "linear_cols.cu": "linear", "glu_cols.cu": "glu",
-       "linear_half.cu": "linear", "glu_half.cu": "glu", "mix.cu": "mix", "norm.cu": "norm", "quantise.cu": "linear",
-       "repack.cu": "linear", "rope_kv.cu": "rope_kv", "select.cu": "select", "to_half.cu": "linear"}
-# A template through which a header's lines are tried.
-HEADERS = {"attention_mma.cuh": "attention_rope.cu", "kv_q8.cuh": "attention_rope.cu", "rope.cuh": "rope_kv.cu",
-           "epilogue.cuh": "linear_post.cu", "gemv.cuh": "linear.cu", "gemv_q8.cuh": "linear_q8.cu", "gemv_cols.cuh": "linear_cols.cu",
-           "gemv_half.cuh": "linear_half.cu",
-           "planes.cuh": "linear_q8.cu", "quantise.cuh": "quantise.cu", "reduce.cuh": "norm.cu"}
+OPS = {"altup.cu": "altup", "argmax.cu": "argmax", "attention_decode.cu": "attention",
+       "attention_mma.cu": "attention", "attention_rope.cu": "attention", "kv_expand.cu": "attention", "attention_prefill.cu": "attention",
+       "attention_wgmma.cu": "attention", "dequant.cu": "linear", "embed.cu": "embed", "glu.cu": "glu", "glu_act.cu": "glu",
+       "glu_q8.cu": "glu", "latent_kv.cu": "latent_kv", "linear.cu": "linear", "linear_post.cu": "linear",
+       "linear_q8.cu": "linear", "linear_cols.cu": "linear", "glu_cols.cu": "glu", "linear_half.cu": "linear",
+       "glu_half.cu": "glu", "mix.cu": "mix", "mul.cu": "mul", "norm.cu": "norm", "quantise.cu": "linear",
+       "repack.cu": "linear", "rescale.cu": "rescale", "rope_kv.cu": "rope_kv", "select.cu": "select", "to_half.cu": "linear"}
+# Variants whose cases are run; others: the default one.
+VARIANTS = {"attention_prefill.cu": ["sm80", "sm75"], "attention_wgmma.cu": ["sm90a"]}
+# Templates through which a header's lines are tried, one after the other.
+HEADERS = {"attention_rows.cuh": ["attention_prefill.cu", "attention_wgmma.cu"], "epilogue.cuh": ["linear_post.cu", "linear_q8.cu"],
+           "gemv.cuh": ["linear.cu"], "gemv_q8.cuh": ["linear_q8.cu", "glu_q8.cu"],
+           "gemv_cols.cuh": ["linear_cols.cu"], "gemv_half.cuh": ["linear_half.cu"], "planes.cuh": ["linear_q8.cu", "linear.cu", "dequant.cu"],
+           "quantise.cuh": ["quantise.cu", "linear_q8.cu"], "reduce.cuh": ["norm.cu", "to_half.cu"], "half_row.cuh": ["to_half.cu"],
+           "attention_mma.cuh": ["attention_rope.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu"], "attention_wgmma.cuh": ["attention_wgmma.cu"]}
+# The emulator's twins stand for them, they only declare, or other tests than those of ops run them.
+NOT_MUTATED = {"again.cuh", "attention_tma.cu", "persistent.cu", "persistent_begin.cuh", "product.cu", "product_q8.cu", "ptx.cuh",
+               "read_limit.cu", "sample.cuh", "sample_full.cu", "sample_topk.cu", "types.cuh"}
+SOURCE = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernel_src"))
+PART = 16  # programs that are built before the cases are tried
 
-# (name, pattern, replacement)
+# (name, pattern, replacement, only lines that match)
 CHANGES = [
-    ("no barrier", r"__sync(threads|warp)\(\);", ";"),
-    ("wrong mask", r"0xffffffffu", "0x7fffffffu"),
-    ("bound off by one", r" < ", " <= "),
-    ("bound off by one", r" >= ", " > "),
-    ("index off by one", r"\[(\w+)\]", r"[\1 + 1]"),
-    ("plus for minus", r" - ", " + "),
-    ("minus for plus", r" \+ ", " - "),
-    ("wrong stride", r" \* (\w+)\b(?!::|\(|\[)", r" * (\1 + 1)"),
-    ("division for product", r"(\w+) \* (?=\w)", r"\1 / "),
-    ("shift", r"( >> |\s<<\s)(\w+)", r"\1(\2 + 1)"),
-    ("max for min", r"\bmin\(", "max("),
-    ("min for max", r"\bfmaxf\(", "fminf("),
-    ("constant", r"\b(\d+)\.0f\b", r"\1.5f"),
-    ("constant", r"\b(\d+)\b(?![.\w])", lambda m: str(int(m.group(1)) + 1)),
-    ("negated condition", r"if \((?!constexpr)", "if (!("),
+    ("no barrier", r"__sync(threads|warp)\(\);", ";", ""),
+    ("no fence", r"(__threadfence(_block)?|ptx_\w*fence\w*|ptx_copy_commit|ptx_wgmma_commit)\([^;]*\);", ";", ""),
+    ("no wait", r"ptx_(copy|wgmma|barrier)_wait[^;]*;", ";", ""),
+    ("wrong mask", r"0xffffffffu", "0x7fffffffu", ""),
+    ("window edge", r" (<|>=|>) ", lambda m: {"<": " <= ", ">=": " > ", ">": " >= "}[m.group(1)], "window|visible|mask|first|pos"),
+    ("bound off by one", r" < ", " <= ", ""),
+    ("bound off by one", r" >= ", " > ", ""),
+    ("index off by one", r"\[(\w+)\]", r"[\1 + 1]", ""),
+    ("index off by one", r"\[([^\[\]]*[+*][^\[\]]*)\]", r"[\1 + 1]", ""),
+    ("plus for minus", r" - ", " + ", ""),
+    ("minus for plus", r" \+ ", " - ", ""),
+    ("wrong stride", r" \* (\w+)\b(?!::|\(|\[)", r" * (\1 + 1)", ""),
+    ("division for product", r"(\w+) \* (?=\w)", r"\1 / ", ""),
+    ("swapped operands", r"(\w+)\((\w+), (\w+)\)(?! *\{)", r"\1(\3, \2)", ""),
+    ("swapped branches", r" \? ([^?:]+) : ([^?:;,]+)(?=[;,)])", r" ? \2 : \1", ""),
+    ("shift", r"( >> |\s<<\s)(\w+)", r"\1(\2 + 1)", ""),
+    ("wrong lanes", r"\b(16|8|4|2|1)\b(?=\)|;)", lambda m: str(2 * int(m.group(1))), "shfl|shuffle|lane"),
+    ("and for or", r" \|\| ", " && ", ""),
+    ("or for and", r" && ", " || ", ""),
+    ("max for min", r"\bmin\(", "max(", ""),
+    ("min for max", r"\bfmaxf\(", "fminf(", ""),
+    ("wrong scale", r"\b(\d+)\.0f\b", r"\1.5f", ""),
+    ("wrong scale", r" \* (\w*scale\w*)", r"", ""),
+    ("constant", r"\b(\d+)\b(?![.\w])", lambda m: str(int(m.group(1)) + 1), ""),
+    ("negated condition", r"if \((?!constexpr)", "if (!(", ""),
 ]
 
 
-def mutants(kernel_dir, template, rng):
-    """All (file, line number, name, new line), shuffled."""
+def templates_of(name):
+    return HEADERS.get(name, [name])
+
+
+def where_now(lines, number, old):
+    """The number of the line nearest to the given one that has this text; 0: it is gone."""
+    places = [i for i, line in enumerate(lines, 1) if line.split("//")[0].strip() == old or line.strip() == old]
+    return min(places, key=lambda i: abs(i - number)) if places else 0
+
+
+def mutants_of(path, name, rng):
+    """All mutants of a file, as (file, line number, kind, old line, new line)."""
     found = []
-    for name in sorted(os.listdir(kernel_dir)):
-        if name not in OPS and name not in HEADERS or template and (template != HEADERS.get(name, name)):
+    with open(path, encoding="utf-8") as f:
+        lines = f.readlines()
+    for number, line in enumerate(lines, 1):
+        code = line.split("//")[0].rstrip("\n")
+        if not code.startswith("    ") or code.strip().startswith("*") or "/*" in code or "static_assert" in code or \
+                "ptx_grid" in code:
             continue
-        with open(os.path.join(kernel_dir, name), encoding="utf-8") as f:
-            for number, line in enumerate(f, 1):
-                code = line.split("//")[0]
-                if not code.startswith("    ") or "static_assert" in code or "ptx_grid" in code:
+        for what, pattern, new, only in CHANGES:
+            places = list(re.finditer(pattern, code)) if re.search(only, code) else []
+            if not places:
+                continue
+            at = rng.choice(places)
+            text = code[:at.start()] + (at.expand(new) if isinstance(new, str) else new(at)) + code[at.end():]
+            if what == "negated condition":
+                close = text.find(") {", at.start())
+                if close < 0:
                     continue
-                for what, pattern, new in CHANGES:
-                    places = list(re.finditer(pattern, code))
-                    if not places:
-                        continue
-                    at = rng.choice(places)
-                    text = code[:at.start()] + at.expand(new) + code[at.end():] if isinstance(new, str) else \
-                        code[:at.start()] + new(at) + code[at.end():]
-                    if what == "negated condition":
-                        close = text.find(") {", at.start())
-                        if close < 0:
-                            continue
-                        text = text[:close] + ")" + text[close:]
-                    found.append((name, number, what, text.rstrip() + "\n"))
-    rng.shuffle(found)
+                text = text[:close] + ")" + text[close:]
+            if text.strip() != code.strip():
+                found.append((name, number, what, line.strip(), text.strip()))
     return found
+
+
+def choose(kernel_dir, files, count, rng):
+    """Mutants in the order they are tried, and how many each file is to have: kinds and lines alternate."""
+    quota, order = {}, {}
+    for name in sorted(os.listdir(kernel_dir)):
+        if not re.search(r"\.cuh?$", name) or name in NOT_MUTATED or files and name not in files:
+            continue
+        if any(t not in OPS for t in templates_of(name)):
+            sys.exit("mutate.py: no op runs " + name + " (table OPS or HEADERS)")
+        found = mutants_of(os.path.join(kernel_dir, name), name, rng)
+        rng.shuffle(found)
+        seen = {}
+        for m in found:  # a kind's and a line's second mutant comes after all first ones
+            m_rank = seen.get(m[2], 0) + 3 * seen.get(m[1], 0)
+            seen[m[2]] = seen.get(m[2], 0) + 1
+            seen[m[1]] = seen.get(m[1], 0) + 1
+            order.setdefault(name, []).append((m_rank, m))
+        order[name].sort(key=lambda pair: pair[0])
+        quota[name] = len({m[1] for m in found})
+    lines = sum(quota.values())
+    spare = max(count - 2 * len(quota), 0)
+    return {n: [m for _, m in order[n]] for n in quota}, {n: 2 + round(spare * quota[n] / lines) for n in quota}
 
 
 def commands(build):
@@ -93,64 +149,135 @@ def run(command, cwd, limit):
         done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit)
         return done.returncode, done.stdout.decode(errors="replace")
     except subprocess.TimeoutExpired:
-        return -1, "ran for more than %d s" % limit
+        return -1, "FAILED ran for more than %d s" % limit
+
+
+def shorten(out, root):
+    """The first failure of a run: the case, and the finding or the error."""
+    failed = [line for line in out.splitlines() if line.startswith("FAILED")] or out.strip().splitlines()[-1:] or [""]
+    text = failed[0].replace("FAILED ", "").replace(root + "/", "")
+    return re.sub(r"\s+", " ", re.sub(r"0x[0-9a-f]+", "", text))[:150]
 
 
 def try_mutant(build, source, mutant, compile_command, link, work):
-    name, number, _, text = mutant
-    template = HEADERS.get(name, name)
+    name, number, _, old, text = mutant
     kernels = os.path.join(work, "kernel_src")
     shutil.rmtree(kernels, ignore_errors=True)
     shutil.copytree(source, kernels)
-    with open(os.path.join(kernels, name), encoding="utf-8") as f:
+    path = os.path.join(kernels, name)
+    with open(path, encoding="utf-8") as f:
         lines = f.readlines()
-    lines[number - 1] = text
-    with open(os.path.join(kernels, name), "w", encoding="utf-8") as f:
+    number = where_now(lines, number, old)
+    if not number:
+        return "gone", "the line is another now"
+    lines[number - 1] = "    " + text + "\n"
+    with open(path, "w", encoding="utf-8") as f:
         f.writelines(lines)
+    for template in templates_of(name):
+        how, why = try_template(build, source, kernels, template, compile_command, link, work)
+        if how != "survived":
+            break
+    return how, why
+
+
+def try_template(build, source, kernels, template, compile_command, link, work):
     tests = os.path.join(build, "tests")
-    rc, out = run([os.path.join(tests, "emu_gen"), kernels, work, "1", "--only", template], tests, 60)
+    gen = [os.path.join(tests, "emu_gen"), kernels, work]
+    rc, out = run(gen + ["1", "--only", template], tests, 60)
     if rc:
         return "no program", out.splitlines()[-1] if out else ""
+    n_part = max(1, -(-int(re.search(r"(\d+) programs", out).group(1)) // PART))
+    run(gen + [str(n_part), "--only", template], tests, 60)
     flags = [a.replace(source, kernels) for a in compile_command]
-    rc, out = run(flags + ["-c", os.path.join(work, "shard_00.cpp"), "-o", os.path.join(work, "mutant.o")], tests, 600)
-    if rc:
-        errors = [line for line in out.splitlines() if "error" in line]
-        return "no program", errors[0][-120:] if errors else ""
-    link = list(link)
-    link[link.index("-o") + 1] = os.path.join(work, "emu_ops")
-    first = next(i for i, a in enumerate(link) if a.endswith(".o"))
-    link.insert(first, os.path.join(work, "mutant.o"))
-    rc, out = run(link, tests, 120)
-    if rc:
-        return "no program", out[-200:]
-    rc, out = run([os.path.join(work, "emu_ops"), OPS[template]], tests, 300)
-    failed = [line for line in out.splitlines() if line.startswith("FAILED")]
-    return ("caught" if rc else "survived"), (failed[0][:160] if failed else out[-120:].strip() if rc else "")
+    for part in range(n_part):
+        rc, out = run(flags + ["-c", os.path.join(work, "shard_%02d.cpp" % part), "-o", os.path.join(work, "mutant.o")], tests, 600)
+        if rc:
+            errors = [line for line in out.splitlines() if "error" in line]
+            return "no program", errors[0][-100:] if errors else ""
+        command = list(link)
+        command[command.index("-o") + 1] = os.path.join(work, "emu_ops")
+        command.insert(next(i for i, a in enumerate(command) if a.endswith(".o")), os.path.join(work, "mutant.o"))
+        rc, out = run(command, tests, 120)
+        if rc:
+            return "no program", out[-100:]
+        for variant in VARIANTS.get(template, ["sm80"]):
+            rc, out = run([os.path.join(work, "emu_ops"), OPS[template], "", variant], tests, 300)
+            if rc:
+                return "caught", shorten(out, kernels)
+    return "survived", ""
+
+
+def read_log(path):
+    with open(path, encoding="utf-8") as f:
+        return [line.rstrip("\n").split("\t") for line in f if line.count("\t") >= 5]
+
+
+def report(path, notes_path):
+    notes = {}
+    if notes_path:
+        with open(notes_path, encoding="utf-8") as f:
+            notes = {tuple(line.rstrip("\n").split("\t")[:3]): line.rstrip("\n").split("\t")[3] for line in f if "\t" in line}
+    rows = {}
+    for r in read_log(path):  # a mutant that was tried again: its last line counts
+        if r[0] in ("caught", "survived"):
+            rows[tuple(r[1:6])] = r
+    rows = list(rows.values())
+    for r in rows:
+        with open(os.path.join(SOURCE, r[1]), encoding="utf-8") as f:
+            r[2] = str(where_now(f.readlines(), int(r[2]), r[4]) or "was " + r[2])
+    caught = sum(r[0] == "caught" for r in rows)
+    print("%d mutants, %d caught\n" % (len(rows), caught), file=sys.stderr)
+    print("| file | line | fault | from | to | caught by, or why not |\n|---|---|---|---|---|---|")
+    code = lambda text: "`" + text.replace("|", "\\|") + "`"
+    for how, name, number, what, old, new, why in sorted(rows, key=lambda r: (r[1], int(r[2].split()[-1]))):
+        note = notes.get((name, old, new), "")
+        told = why.replace("|", "/") if how == "caught" else "**survived**: " + (note or "not explained")
+        print("| %s | %s | %s | %s | %s | %s |" % (name, number, what, code(old), code(new), told))
+    return 0
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("build")
+    parser.add_argument("build", nargs="?")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--template")
-    parser.add_argument("--skip", action="append", default=[], help="a template that is left out")
+    parser.add_argument("--count", type=int, default=90)
+    parser.add_argument("--file", action="append", help="only mutants of this kernel source")
     parser.add_argument("--log")
+    parser.add_argument("--again", help="a log whose mutants that were not caught are tried again")
+    parser.add_argument("--report")
+    parser.add_argument("--notes")
     a = parser.parse_args()
-    source = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernel_src"))
+    if a.report:
+        return report(a.report, a.notes)
+    if not a.build:
+        parser.error("BUILD_DIR is needed")
+    source = SOURCE
     compile_command, link = commands(a.build)
-    tally = {"caught": 0, "survived": 0, "no program": 0}
-    log = open(a.log, "w") if a.log else sys.stdout
+    if a.again:
+        todo = [(r[1], int(r[2]), r[3], r[4], r[5]) for r in read_log(a.again) if r[0] != "caught"]
+        lists, quota = {"": todo}, {"": len(todo)}
+    else:
+        lists, quota = choose(source, a.file, a.count, random.Random(a.seed))
+    done = {}
+    if a.log and os.path.exists(a.log):  # a run that was ended goes on
+        done = {tuple(r[1:6]): r for r in read_log(a.log)}
+    tally = {}
+    log = open(a.log, "a", encoding="utf-8") if a.log else sys.stdout
     with tempfile.TemporaryDirectory() as work:
-        for mutant in mutants(source, a.template, random.Random(a.seed)):
-            if tally["caught"] + tally["survived"] >= a.count:
-                break
-            if HEADERS.get(mutant[0], mutant[0]) in a.skip:
-                continue
-            how, why = try_mutant(os.path.abspath(a.build), source, mutant, compile_command, link, work)
-            tally[how] += 1
-            print("%-10s %s:%d %s: %s   [%s]" % (how, mutant[0], mutant[1], mutant[2], mutant[3].strip(), why), file=log, flush=True)
-    print("%d caught, %d survived, %d did not compile" % (tally["caught"], tally["survived"], tally["no program"]), file=log)
+        for name in lists:
+            left = quota[name]
+            for mutant in lists[name]:
+                if left == 0:
+                    break
+                known = done.get(tuple(str(m) for m in mutant))
+                if known:
+                    left -= known[0] in ("caught", "survived")
+                    continue
+                how, why = try_mutant(os.path.abspath(a.build), source, mutant, compile_command, link, work)
+                left -= how in ("caught", "survived")
+                tally[how] = tally.get(how, 0) + 1
+                print("\t".join([how] + [str(m) for m in mutant] + [why]), file=log, flush=True)
+    print(", ".join("%d %s" % (n, how) for how, n in sorted(tally.items())))
     return 0
 
 
