@@ -68,4 +68,8 @@ void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
                  z.part_count + 2 * z.q8 + 2 * z.squares + z.product + z.marks + z.history + z.found +
                  z.sample_work + (32 << 20) + OTHERS * rounded(0) + SMALL + staging +
                  4 * (uint64_t)opts->n_ubatch;
+    if (opts->persistent) { /* a phase for each launch of decode: no step has more than three */
+        uint64_t phases = 3 * (uint64_t)p->decode.n_step + 3;
+        out->other += rounded(phases * sizeof(qn_cuda_phase)) + rounded((phases + 1) * QN_CUDA_COUNTER_BYTES);
+    }
 }
