@@ -50,10 +50,10 @@ expect 0 "dequant_" "$quern" plan "$model" --kernels --phase prefill --weight-ca
 expect 0 "gemv" "$quern" plan "$model" --kernels --phase decode
 expect 0 "argmax" "$quern" plan "$model" --kernels
 
-# One value of a config that matters to one op: only its kernels (of prompts, of few tokens) are compiled anew, and the
-# constant shows.
+# One value of a config that matters to one op: only its kernels (of prompts, of few tokens, and the
+# one that decode has together with attention) are compiled anew, and the constant shows.
 cp -r "$configs" "$dir/configs"
 sed -i 's/style: interleaved/style: neox/' "$dir/configs/llama.yaml"
-expect 0 ": 2 compiled, " "$quern" cache warm "$model" --arch sm_80 --model-configs "$dir/configs"
+expect 0 ": 3 compiled, " "$quern" cache warm "$model" --arch sm_80 --model-configs "$dir/configs"
 expect 0 "rope_style=neox" "$quern" ptx "$model" --arch sm_80 --model-configs "$dir/configs" --kernel 'rope_kv*'
 expect 0 "rope_style=interleaved" "$quern" ptx "$model" --arch sm_80 --kernel 'rope_kv*'
