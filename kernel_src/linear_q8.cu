@@ -86,7 +86,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
     ptx_grid_launch();
     const int row = spec::one_row ? 0 : blockIdx.y;
     const int first = first_output(blockIdx.x, (int)chunk), last = first_output(blockIdx.x + 1, (int)chunk);
-    const auto weights = [&](int at) {
+    const auto weights = [=](int at) {
         const int seg = segment_of(at);
         output_tail t;
         t.own = load_tail(at, seg == 0 ? b0 : seg == 1 ? b1 : b2, seg == 0 ? s0 : seg == 1 ? s1 : s2, div);

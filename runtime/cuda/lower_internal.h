@@ -96,6 +96,9 @@ int qn_lower_attention_rope(lowerer *l, bool *done);
 /* Bytes of shared memory a block may ask for: the least of the cards that the variant is for has them. */
 size_t qn_lower_shared_limit(int variant);
 
+/* Rows of `in` as 8-bit groups at dst: lower_ops.c. */
+int qn_lower_quantise(lowerer *l, qn_view in, uint64_t dst);
+
 /* By qn_op_id: adds the actions of l->step in l->mode. */
 extern int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l);
 /* lower_special.c: rows of that table. */

@@ -82,16 +82,9 @@ static bool takes_q8(const lowerer *l, const qn_tensor *const *w, int n)
     return all;
 }
 
-/* Makes the 8-bit form of `in` where no step before did. */
-static int need_q8(lowerer *l, qn_view in)
+int qn_lower_quantise(lowerer *l, qn_view in, uint64_t dst)
 {
     enum { WARPS = 8 };
-    if (memcmp(&l->q8_view, &in, sizeof in) == 0) {
-        return 0;
-    }
-    if (!q8_target(l, in)) {
-        return qn_fail(l->err, "step %s: rows of %d values have no 8-bit form", l->step->name, in.width);
-    }
     launch k = {
         .kernel = "quantise.cu",
         .bare = true,
@@ -100,9 +93,21 @@ static int need_q8(lowerer *l, qn_view in)
         .grid = {qn_ceil_div(in.width / 32, WARPS), 1, 1},
         .threads = 32 * WARPS,
         .rows_axis = 1,
-        .args = {l->opts->mem->state, qn_lower_at(l, in), qn_lower_stride(l, in), q8_at(l)},
+        .args = {l->opts->mem->state, qn_lower_at(l, in), qn_lower_stride(l, in), dst},
         .n_arg = 4};
     return qn_lower_launch(l, &k);
+}
+
+/* Makes the 8-bit form of `in` where no step before did. */
+static int need_q8(lowerer *l, qn_view in)
+{
+    if (memcmp(&l->q8_view, &in, sizeof in) == 0) {
+        return 0;
+    }
+    if (!q8_target(l, in)) {
+        return qn_fail(l->err, "step %s: rows of %d values have no 8-bit form", l->step->name, in.width);
+    }
+    return qn_lower_quantise(l, in, q8_at(l));
 }
 
 /* Shape of a GEMV launch: warps that share a row, warps of a block, outputs of a block, blocks. */

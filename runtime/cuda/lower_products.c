@@ -262,25 +262,13 @@ static size_t q8_stage_bytes(int type, int outs)
 /* Rows of `in` in 8 bits, in a16; unless they stand so already. */
 static int q8_rows(lowerer *l, qn_view in)
 {
-    enum { WARPS = 8 };
-    const qn_cuda_mem *m = l->opts->mem;
     if (same_view(l->h_view, in) && l->h_q8) {
         return 0;
     }
-    launch k = {
-        .kernel = "quantise.cu",
-        .bare = true,
-        .consts = {CONST_SYMBOL("n", in.width), CONST("outputs", qn_lower_outputs(l)), CONST("warps", WARPS)},
-        .n_const = 3,
-        .grid = {qn_ceil_div(in.width / 32, WARPS), 1, 1},
-        .threads = 32 * WARPS,
-        .rows_axis = 1,
-        .args = {m->state, qn_lower_at(l, in), qn_lower_stride(l, in), m->a16},
-        .n_arg = 4};
     l->h_view = in;
     l->h_q8 = true;
     l->h_made++;
-    return qn_lower_launch(l, &k);
+    return qn_lower_quantise(l, in, l->opts->mem->a16);
 }
 
 /* As products(), of quantised weights with 8-bit activations. */

@@ -327,6 +327,7 @@ DECODE = ["-p", "0", "-n", "128", "-d", "0,4096"]
 FEW = ["-p", "2,4,8", "-n", "0"]
 PROMPT = ["-p", "512,2048", "-n", "0", "-ub", "2048"]
 ROUTES = [("decode", DECODE, []), ("decode", DECODE, ["--persistent"]), ("decode", DECODE, ["--no-fuse"]),
+          ("decode", DECODE, ["--decode-attention", "rows"]),
           ("decode", DECODE, ["--f32-activations"]), ("decode", DECODE, ["--plain-gemv"]), ("decode", DECODE, ["--variant", "sm80"]),
           ("prompt", FEW, []), ("prompt", FEW, ["--rows-apart"]),
           ("prompt", PROMPT, []), ("prompt", PROMPT, ["--no-tune"]), ("prompt", PROMPT, ["--weight-cache", "off"]),
