@@ -43,7 +43,8 @@ typedef struct qn_exec_opts {
     const char *cache;      /* --cache DIR, "none" or NULL (codegen/cache.h: qn_cache_place) */
     const char *kernel_src; /* replaces the embedded kernel sources; NULL: embedded */
     const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
-    bool no_graph;          /* decode by direct launches */
+    bool no_graph;          /* decode and prompts by direct launches */
+    bool no_prompt_graph;   /* prompts by direct launches */
     bool persistent;        /* decode as one launch a token */
     bool rows_apart;        /* few rows: each goes through the weights by itself, as in decode */
     bool plain_gemv;        /* f16 and bf16 weights: a warp a row, as for f32 weights */
@@ -106,11 +107,12 @@ typedef struct qn_loop_row {
 /* What an executor has done so far; zero where it has no such thing. */
 typedef struct qn_exec_stats {
     double driver, upload, kernels, capture; /* seconds: opening the device; reading and sending weights;
-                                              * finding, compiling and loading kernels; capturing decode */
+                                              * finding, compiling and loading kernels; capturing graphs */
     uint64_t upload_bytes, device_bytes;
     int n_kernels, n_compiled;
     int captures, syncs;
-    char graph_off[160]; /* why decode is not captured; "" */
+    int prompt_captures, prompt_replays;        /* of graphs of prompts */
+    char graph_off[160], prompt_graph_off[160]; /* why decode, prompts are not captured; "" */
 } qn_exec_stats;
 
 /* Where memory goes, before anything is allocated (bytes). */

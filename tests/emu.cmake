@@ -142,14 +142,14 @@ foreach(i RANGE ${last})
       list(APPEND modes persistent) # the decode list once more, as one launch
     endif()
     if(name MATCHES "^(llama|qwen3|gemma3)$")
-      list(APPEND modes mma) # prefill with quern's own products
+      list(APPEND modes mma padded) # prefill with quern's own products; with the grids of captured prompts
     endif()
     if(name STREQUAL gemma3n)
       set(modes prefill mixed) # 22 layers of 256 wide inputs are slow; mixed walks all three lists
     endif()
     foreach(mode IN LISTS modes)
       set(tolerance_of_mode ${tolerance})
-      if(mode MATCHES "prefill|mixed|mma")
+      if(mode MATCHES "prefill|mixed|mma|padded")
         if(tolerance MATCHES "e-0*([0-9]+)$")
           math(EXPR exponent "${CMAKE_MATCH_1} - 1")
           string(REGEX REPLACE "e-.*" "e-${exponent}" tolerance_of_mode ${tolerance})

@@ -7,5 +7,6 @@ foreach(lib cuda.so.1 nvrtc.so.13 nvrtc-builtins.so.13.0 cublasLt.so.13)
   set_target_properties(fake_run_${name} PROPERTIES PREFIX "lib" OUTPUT_NAME ${lib} SUFFIX "" NO_SONAME ON
                         LIBRARY_OUTPUT_DIRECTORY ${fake_run_dir})
   add_dependencies(test_cuda_loop fake_run_${name})
+  add_dependencies(test_prompt_graph fake_run_${name})
 endforeach()
-set_tests_properties(test_cuda_loop PROPERTIES ENVIRONMENT "LD_LIBRARY_PATH=${fake_run_dir}" FIXTURES_REQUIRED golden-models)
+set_tests_properties(test_cuda_loop test_prompt_graph PROPERTIES ENVIRONMENT "LD_LIBRARY_PATH=${fake_run_dir}" FIXTURES_REQUIRED golden-models)

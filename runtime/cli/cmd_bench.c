@@ -126,8 +126,13 @@ static int run_test(const bench_args *a, quern_session *s, const qn_bench_test *
     char name[48];
     warm.n = t->gen ? 1 : t->n;
     qn_bench_name(t, name);
-    if (a->warm_up && run_once(s, &warm, ids, &ignored) != 0) {
-        return -1;
+    int n_warm = !a->warm_up                     ? 0
+                 : !t->gen && s->exec->opts.cuda ? 2
+                                                 : 1; /* a prompt's second run is captured */
+    for (int i = 0; i < n_warm; i++) {
+        if (run_once(s, &warm, ids, &ignored) != 0) {
+            return -1;
+        }
     }
     for (int r = 0; r < a->repeats; r++) {
         qn_cli_progress("bench: %s, run %d of %d", name, r + 1, a->repeats);

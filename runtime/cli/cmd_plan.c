@@ -47,7 +47,10 @@ static int print_kernels(const plan_args *a, const qn_plans *plans, const qn_exe
     qn_memory_of(plans, opts, &memory);
     qn_print_memory(true, &memory, 0);
     if (a->phase != 1) {
-        printf("\n# prefill, more than %d tokens\n", QN_CUDA_FEW);
+        printf("\n# prefill, more than %d tokens%s\n", QN_CUDA_FEW,
+               opts->no_graph || opts->no_prompt_graph
+                   ? ""
+                   : "; chunks of up to 512: a captured graph from the third of similar length on");
         qn_print_launches(plans, &low, &low.prefill);
         printf("\n# prefill, up to %d tokens\n", QN_CUDA_FEW);
         qn_print_launches(plans, &low, &low.few);

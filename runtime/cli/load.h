@@ -13,7 +13,8 @@ typedef struct qn_model_args {
     int n_threads;
     int n_batch, n_ubatch;
     bool deterministic; /* nothing that a session holds of an earlier prompt is used again */
-    bool exact, no_graph, persistent, rows_apart, plain_gemv, no_fuse, f32_activations, no_tune;
+    bool exact, no_graph, no_prompt_graph, persistent, rows_apart, plain_gemv, no_fuse, f32_activations,
+        no_tune;
     int n_sequences; /* 0: one */
     int n_outputs;   /* most logits rows of a chunk; 0: the default */
     const char *cache, *variant;

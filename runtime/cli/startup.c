@@ -19,6 +19,8 @@ void qn_startup_print(const qn_exec_stats *s)
                   s->n_kernels - s->n_compiled, s->n_compiled);
     qn_cli_detail("  capture  %8.1f ms, %d captures%s%s", 1e3 * s->capture, s->captures,
                   s->graph_off[0] ? ", graph off: " : "", s->graph_off);
+    qn_cli_detail("  prompts  %d captures, %d chunks by their graphs%s%s", s->prompt_captures,
+                  s->prompt_replays, s->prompt_graph_off[0] ? ", graphs off: " : "", s->prompt_graph_off);
     qn_cli_detail("  device memory %.1f MiB; the host waited %d times", (double)s->device_bytes / 1048576,
                   s->syncs);
 }
@@ -39,9 +41,12 @@ int qn_startup_json(json_t *object, const qn_exec_stats *s)
     bad |= qn_json_set(o, "kernels_compiled", json_integer(s->n_compiled));
     bad |= qn_json_set(o, "capture_seconds", qn_json_real(s->capture));
     bad |= qn_json_set(o, "captures", json_integer(s->captures));
+    bad |= qn_json_set(o, "prompt_captures", json_integer(s->prompt_captures));
+    bad |= qn_json_set(o, "prompt_replays", json_integer(s->prompt_replays));
     bad |= qn_json_set(o, "syncs", json_integer(s->syncs));
     bad |= qn_json_set(o, "device_bytes", json_integer((json_int_t)s->device_bytes));
     bad |= qn_json_set(o, "graph_off", qn_json_str(s->graph_off));
+    bad |= qn_json_set(o, "prompt_graph_off", qn_json_str(s->prompt_graph_off));
     bad |= qn_json_set(object, "startup", o);
     return bad;
 }

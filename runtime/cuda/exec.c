@@ -71,7 +71,7 @@ int qn_cuda_action_run(qn_cuda_exec *x, const qn_cuda_action *a, int rows, bool 
     if (r) {
         return cu_fail(x, r, "waiting for weights", err);
     }
-    int rc = a->is_gemm ? qn_gemm_run(&x->gemm, &a->gemm, rows, x->stream, err)
+    int rc = a->is_gemm ? qn_gemm_run(&x->gemm, &a->gemm, qn_cuda_product_rows(x, a, rows), x->stream, err)
                         : launch_on(x, a, rows, x->stream, x->dependent, err);
     r = beside && rc == 0 ? cu->EventRecord(x->w16_read[area], x->stream) : r;
     return rc ? rc : r ? cu_fail(x, r, "events", err) : 0;
@@ -94,6 +94,14 @@ static int run_action(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_action
 int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
                    int first, int stop_after, qn_err *err)
 {
+    /* What both areas of 16-bit weights held has been read. This also draws the second stream into a capture,
+     * and makes events usable again that were last recorded in one. */
+    for (int i = 0; i < 2 && x->side && list == &x->low.prefill; i++) {
+        qn_cu_result r = x->cuda.api.EventRecord(x->w16_read[i], x->stream);
+        if (r) {
+            return cu_fail(x, r, "events", err);
+        }
+    }
     for (int i = 0; i < list->n; i++) {
         const qn_cuda_action *a = &list->actions[i];
         if (first > 0 && (!a->step || a->step - plan->steps < first)) {
@@ -166,6 +174,8 @@ static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)
     bool whole = r->stop_after < 0 && r->first_step == 0;
     if (rc == 0 && whole && (decode || (r->seqs && r->n > 1))) {
         rc = qn_cuda_token(x, QN_CHOOSE_BEST, r->n, err);
+    } else if (rc == 0 && whole) {
+        rc = qn_cuda_prompt(x, r, n_out, err);
     } else if (rc == 0) {
         rc = qn_cuda_launch(x, plan, qn_cuda_list_of(x, r), r->n, n_out, r->first_step, r->stop_after, err);
     }
@@ -244,6 +254,7 @@ static void cuda_free(qn_exec *e)
                 cu->GraphExecDestroy(g);
             }
         }
+        qn_cuda_prompts_free(x);
         for (int i = 0; i < 2; i++) {
             if (x->w16_made[i]) {
                 cu->EventDestroy(x->w16_made[i]);

@@ -71,6 +71,13 @@ typedef struct qn_upload_item {
 int qn_upload(const qn_cuda *cuda, qn_cu_context ctx, const qn_upload_item *items, int n, int n_threads,
               double *seconds, void (*sent)(void *user, uint64_t bytes), void *user, qn_err *err);
 
+/* A captured chunk of a prompt: of up to `bucket` tokens, with n_out (0 or 1) rows of logits. */
+typedef struct qn_prompt_graph {
+    int bucket, n_out, uses; /* bucket 0: an empty place */
+    qn_cu_graph_exec exec;   /* NULL: not captured */
+} qn_prompt_graph;
+enum { QN_CUDA_PROMPT_GRAPHS = 24 }; /* at least twice as many as there are buckets */
+
 typedef struct qn_cuda_exec {
     qn_exec base;
     qn_cuda cuda;
@@ -98,6 +105,7 @@ typedef struct qn_cuda_exec {
     volatile int32_t
         *ring; /* pinned and mapped: choices of step s, row r at s % (RING / MAX_SEQ) * MAX_SEQ + r */
     qn_cu_graph_exec graphs[QN_CHOOSE_COUNT][QN_MAX_SEQ + 1]; /* by number of sequences; NULL: not captured */
+    qn_prompt_graph prompts[QN_CUDA_PROMPT_GRAPHS];           /* in the order of their first use */
     bool dependent; /* programmatic dependent launch: a kernel's blocks start while the one before ends */
 } qn_cuda_exec;
 
@@ -115,6 +123,17 @@ int qn_cuda_loop(qn_exec *e, qn_loop_row *rows, int n_row, qn_err *err);
 int qn_cuda_token(qn_cuda_exec *x, qn_cuda_choice how, int n, qn_err *err);
 /* Row i is token tokens[i] of sequence seqs[i]; one row is one for the decode list. */
 int qn_cuda_put_rows(qn_cuda_exec *x, const int *seqs, const int32_t *tokens, int n, qn_err *err);
+
+/* Until the end: launches of x->stream become a graph. Returns the driver's error. */
+qn_cu_result qn_cuda_capture_begin(qn_cuda_exec *x);
+/* *out: the graph, on the device, where it could be made. out NULL: what was captured is dropped. */
+qn_cu_result qn_cuda_capture_end(qn_cuda_exec *x, qn_cu_graph_exec *out);
+
+/* prompt_graph.c. Rows that the library multiplies where `rows` are asked for. */
+int qn_cuda_product_rows(const qn_cuda_exec *x, const qn_cuda_action *a, int rows);
+/* A chunk of a prompt, whose tokens and state are on the device: by its bucket's graph or by launches. */
+int qn_cuda_prompt(qn_cuda_exec *x, const qn_run *r, int n_out, qn_err *err);
+void qn_cuda_prompts_free(qn_cuda_exec *x);
 
 int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err);
 /* One action of a list: a kernel or a product. In turn: nothing runs beside it. */

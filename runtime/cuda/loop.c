@@ -30,25 +30,39 @@ static int launch_token(qn_cuda_exec *x, qn_cuda_choice how, int n, qn_err *err)
     return rc ? rc : qn_cuda_launch(x, &p->decode, choose, n, n, 0, -1, err);
 }
 
-/* A failure leaves base.stats.graph_off filled and is no error. */
-static void capture(qn_cuda_exec *x, qn_cuda_choice how, int n)
+qn_cu_result qn_cuda_capture_begin(qn_cuda_exec *x)
+{
+    return x->cuda.api.StreamBeginCapture(x->stream, QN_CU_CAPTURE_THREAD_LOCAL);
+}
+
+qn_cu_result qn_cuda_capture_end(qn_cuda_exec *x, qn_cu_graph_exec *out)
 {
     const qn_cuda_api *cu = &x->cuda.api;
-    double start = qn_cuda_seconds();
     qn_cu_graph graph = NULL;
-    qn_cu_graph_exec *out = &x->graphs[how][n];
-    qn_err err = {""};
-    qn_cu_result r = cu->StreamBeginCapture(x->stream, QN_CU_CAPTURE_THREAD_LOCAL);
-    int rc = r ? -1 : launch_token(x, how, n, &err);
-    if (!r) {
-        r = cu->StreamEndCapture(x->stream, &graph);
-    }
-    if (!r && rc == 0) {
+    qn_cu_result r = cu->StreamEndCapture(x->stream, &graph);
+    if (!r && out) {
         r = cu->GraphInstantiateWithFlags(out, graph, 0);
-        r = r ? r : cu->GraphUpload(*out, x->stream);
+        if (!r && (r = cu->GraphUpload(*out, x->stream)) != 0) {
+            cu->GraphExecDestroy(*out);
+        }
+        *out = r ? NULL : *out;
     }
     if (graph) {
         cu->GraphDestroy(graph);
+    }
+    return r;
+}
+
+/* A failure leaves base.stats.graph_off filled and is no error. */
+static void capture(qn_cuda_exec *x, qn_cuda_choice how, int n)
+{
+    double start = qn_cuda_seconds();
+    qn_cu_graph_exec *out = &x->graphs[how][n];
+    qn_err err = {""};
+    qn_cu_result r = qn_cuda_capture_begin(x);
+    int rc = r ? -1 : launch_token(x, how, n, &err);
+    if (!r) {
+        r = qn_cuda_capture_end(x, rc == 0 ? out : NULL);
     }
     x->base.stats.capture += qn_cuda_seconds() - start;
     if (r || rc) {
@@ -56,7 +70,6 @@ static void capture(qn_cuda_exec *x, qn_cuda_choice how, int n)
             qn_cuda_fail(&x->cuda, r, "capturing decode", &err);
         }
         snprintf(x->base.stats.graph_off, sizeof x->base.stats.graph_off, "%.150s", err.text);
-        *out = NULL;
         return;
     }
     x->base.stats.captures++;

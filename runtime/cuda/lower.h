@@ -13,7 +13,8 @@
 
 enum {
     QN_CUDA_FEW = 8,
-    QN_CUDA_HEAD_FEW = 4, /* rows of logits up to which the head of a prompt runs as in decode */
+    QN_CUDA_PROMPT_ROWS = 512, /* chunks of up to so many tokens are captured (prompt_graph.c) */
+    QN_CUDA_HEAD_FEW = 4,      /* rows of logits up to which the head of a prompt runs as in decode */
     QN_CUDA_ARGS = 24,
     QN_CUDA_MAX_SPLIT = 64,
     QN_CUDA_PHASE_SHARED = 1280, /* kernel_src/persistent_begin.cuh */
@@ -218,6 +219,9 @@ bool qn_cuda_is_planes(const qn_tensor *t);
 
 int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, qn_err *err);
 void qn_lowered_free(qn_lowered *l);
+/* Rows of the captured prompt that serves so many (prompt_graph.c); more than QN_CUDA_PROMPT_ROWS have none.
+ */
+int qn_cuda_bucket(int rows, int n_ubatch);
 /* Does an action run for this many rows? */
 bool qn_cuda_runs(const qn_cuda_action *a, int rows);
 

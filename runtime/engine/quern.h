@@ -225,7 +225,8 @@ typedef struct quern_session_params {
     const char *variant;    /* "sm75", "sm80", "sm90a"; NULL: the card's best */
     bool f32_activations;   /* decode: f32 activations for quantised weights too, instead of 8-bit ones */
     bool no_fuse;           /* every step a kernel of its own */
-    bool no_graph;          /* decode by direct launches instead of a captured graph */
+    bool no_graph;          /* decode and prompts by direct launches instead of captured graphs */
+    bool no_prompt_graph;   /* prompts by direct launches; decode by its graph */
     bool persistent;        /* decode as one launch a token whose blocks wait for each other */
     bool rows_apart;      /* several sequences, short prompts: each row goes through the weights by itself */
     bool plain_gemv;      /* decode: f16 and bf16 weights by the kernels of f32 ones */

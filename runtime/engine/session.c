@@ -74,6 +74,7 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .kernel_src = p->kernel_src,
         .variant = p->variant,
         .no_graph = p->no_graph,
+        .no_prompt_graph = p->no_prompt_graph,
         .persistent = p->persistent,
         .rows_apart = p->rows_apart,
         .plain_gemv = p->plain_gemv,

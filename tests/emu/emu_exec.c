@@ -2,6 +2,7 @@
  * of its own. */
 #include "emu_exec.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,8 +220,9 @@ static float value16(uint16_t bits, bool bf16)
     return bf16 ? qn_bf16_to_f32(bits) : qn_f16_to_f32(bits);
 }
 
-/* A matrix product, as cuBLASLt does it: 16-bit operands, f32 sums (here in double, then rounded). */
-static int run_gemm(const qn_cuda_gemm *g, int rows, qn_err *err)
+/* A matrix product, as cuBLASLt does it: 16-bit operands, f32 sums (here in double, then rounded). Rows from
+ * `rows` on, up to `padded`, come out as NaN: nobody may look at them. */
+static int run_gemm(const qn_cuda_gemm *g, int rows, int padded, qn_err *err)
 {
     emu_report r;
     const uint16_t *a = (const uint16_t *)(uintptr_t)g->a, *w = (const uint16_t *)(uintptr_t)g->w;
@@ -229,14 +231,14 @@ static int run_gemm(const qn_cuda_gemm *g, int rows, qn_err *err)
         check_report(emu_readable(w, 2 * (size_t)g->n_out * (size_t)g->n_in, &r), &r, err)) {
         return -1;
     }
-    for (int i = 0; i < rows; i++) {
+    for (int i = 0; i < padded; i++) {
         float *row = out + (size_t)i * (size_t)g->ld_out;
         if (check_report(emu_written(row, sizeof(float) * (size_t)g->n_out, &r), &r, err)) {
             return -1;
         }
         for (int o = 0; o < g->n_out; o++) {
-            double sum = 0;
-            for (int k = 0; k < g->n_in; k++) {
+            double sum = i < rows ? 0 : (double)NAN;
+            for (int k = 0; i < rows && k < g->n_in; k++) {
                 sum += (double)value16(a[(size_t)i * (size_t)g->n_in + (size_t)k], g->bf16) *
                        (double)value16(w[(size_t)o * (size_t)g->n_in + (size_t)k], g->bf16);
             }
@@ -331,9 +333,12 @@ static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, 
             break;
         }
         bool head = a->step && a->step->out[0].buf == plan->logits_buf;
-        int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows;
+        int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows, padded = n;
+        if (x->emu.padded && !(a->rows == QN_ROWS_OUTPUTS || head) && list != &x->low.decode) {
+            padded = qn_cuda_bucket(n, x->base.opts.n_ubatch);
+        }
         if (n > 0 && qn_cuda_runs(a, n) &&
-            (a->is_gemm ? run_gemm(&a->gemm, n, err) : launch_one(x, a, n, err))) {
+            (a->is_gemm ? run_gemm(&a->gemm, n, padded, err) : launch_one(x, a, padded, err))) {
             return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
         }
     }

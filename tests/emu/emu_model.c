@@ -2,7 +2,7 @@
  * under emulation against those of another engine. MODE: decode (one token after the other, and the greedy
  * choice of each), persistent (the same in one launch a token), few (chunks for the few-row kernels), prefill
  * (matrix products), mma (by quern's own kernel), mixed (all three in one sequence), many (one token each of
- * several sequences at a time). */
+ * several sequences at a time), padded (as mixed, with the grids of captured prompts: the same bits). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static int run_many(qn_exec *e, const int32_t *ids, int n, int n_vocab, float *l
 }
 
 static int run_model(const char *path, const int32_t *ids, int n, const int *chunks, qn_exec_opts o,
-                     int n_vocab, float *logits, qn_err *err)
+                     bool padded, int n_vocab, float *logits, qn_err *err)
 {
     qn_model *m;
     qn_plans *p = NULL;
@@ -121,6 +121,7 @@ static int run_model(const char *path, const int32_t *ids, int n, const int *chu
     emu_exec_opts eo = {.variant = QN_VARIANT_SM80, .multiprocessors = EMU_MULTIPROCESSORS, .seed = 1};
     eo.programs = emu_programs(&n_program);
     eo.n_program = n_program;
+    eo.padded = padded;
     if (qn_model_load(&m, path, &mo, err)) {
         return -1;
     }
@@ -165,10 +166,18 @@ int main(int argc, char **argv)
     o.prefill = strcmp(mode, "mma") == 0 ? QN_PREFILL_MMA : QN_PREFILL_AUTO;
     o.weight_cache = chunks == prefill_chunks ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_OFF;
     o.n_seq = chunks ? 1 : MANY;
-    if (run_model(argv[1], ids, n, chunks, o, n_vocab, logits, &err)) {
+    bool padded = strcmp(mode, "padded") == 0;
+    float *plain = padded ? calloc((size_t)n * (size_t)n_vocab, sizeof(float)) : NULL;
+    if ((padded && run_model(argv[1], ids, n, chunks, o, false, n_vocab, plain, &err)) ||
+        run_model(argv[1], ids, n, chunks, o, padded, n_vocab, logits, &err)) {
         fprintf(stderr, "emu_model: %s\n", err.text);
         return 1;
     }
+    if (padded && memcmp(plain, logits, sizeof(float) * (size_t)n * (size_t)n_vocab) != 0) {
+        fprintf(stderr, "emu_model: padded rows change the logits\n");
+        return 1;
+    }
+    free(plain);
     for (int i = 0; i < copies * n * n_vocab; i++) {
         double want = (double)ref[i % (n * n_vocab)], d = (double)logits[i] - want;
         d2 += d * d;

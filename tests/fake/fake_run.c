@@ -19,6 +19,10 @@ typedef struct fake_books {
     int graph_launches, captures;
     int choices[QN_CHOOSE_COUNT]; // rows chosen by each kernel
     int bad_at;                   // position at which logits are said to hold NaN; 0: none
+    int refuse_captures;          // captures that are refused from now on
+    int embed_blocks;             // of the last launch of embed.cu: one a row
+    int product_rows;             // of the library's last product (in the library's own books)
+    int products;                 // of the library's, captured or not
 } fake_books;
 fake_books fake_run_books;
 
@@ -87,9 +91,10 @@ static void run(const fake_launch *l)
     }
 }
 
-static unsigned int launch(const fake_function *f, unsigned int rows, void **params)
+static unsigned int launch(const fake_function *f, unsigned int x, unsigned int rows, void **params)
 {
     fake_launch l = {.f = f, .rows = rows};
+    fake_run_books.embed_blocks = strncmp(f->name, "embed", 5) == 0 ? (int)x : fake_run_books.embed_blocks;
     for (int i = 0; choice_kind(f->name) >= 0 && i < 9; i++) {
         l.args[i] = *(const uint64_t *)params[i];
     }
@@ -107,7 +112,7 @@ qn_fn_cuLaunchKernelEx cuLaunchKernelEx;
 qn_cu_result cuLaunchKernelEx(const qn_cu_launch_config *c, qn_cu_function f, void **params, void **extra)
 {
     (void)extra;
-    return launch((const fake_function *)f, c->grid_y, params);
+    return launch((const fake_function *)f, c->grid_x, c->grid_y, params);
 }
 
 qn_fn_cuLaunchKernel cuLaunchKernel;
@@ -115,8 +120,8 @@ qn_cu_result cuLaunchKernel(qn_cu_function f, unsigned int x, unsigned int y, un
                             unsigned int by, unsigned int bz, unsigned int shared, qn_cu_stream s,
                             void **params, void **extra)
 {
-    (void)x, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)s, (void)extra;
-    return launch((const fake_function *)f, y, params);
+    (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)s, (void)extra;
+    return launch((const fake_function *)f, x, y, params);
 }
 
 #define FAKE(name, ...)                                                                                      \
@@ -386,6 +391,10 @@ FAKE(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *blocks, void *f, int size
 FAKE(cuStreamBeginCapture_v2, void *s, unsigned int mode)
 {
     (void)s, (void)mode;
+    if (fake_run_books.refuse_captures > 0) {
+        fake_run_books.refuse_captures--;
+        return QN_CU_NOT_SUPPORTED;
+    }
     capturing = calloc(1, sizeof *capturing);
     return 0;
 }
@@ -544,16 +553,37 @@ static int something;
     }
 MAKES(cublasLtCreate)
 MAKES(cublasLtMatmulDescCreate)
-MAKES(cublasLtMatrixLayoutCreate)
 MAKES(cublasLtMatmulPreferenceCreate)
 DOES_NOTHING(cublasLtDestroy)
 DOES_NOTHING(cublasLtMatmulDescDestroy)
 DOES_NOTHING(cublasLtMatmulDescSetAttribute)
-DOES_NOTHING(cublasLtMatrixLayoutDestroy)
 DOES_NOTHING(cublasLtMatrixLayoutSetAttribute)
 DOES_NOTHING(cublasLtMatmulPreferenceDestroy)
 DOES_NOTHING(cublasLtMatmulPreferenceSetAttribute)
-DOES_NOTHING(cublasLtMatmul)
+FAKE(cublasLtMatrixLayoutCreate, uint64_t **out, unsigned int type, uint64_t rows, uint64_t cols, int64_t ld)
+{
+    (void)type, (void)rows, (void)ld;
+    *out = malloc(sizeof **out);
+    **out = cols;
+    return 0;
+}
+FAKE(cublasLtMatrixLayoutDestroy, void *l)
+{
+    free(l);
+    return 0;
+}
+FAKE(cublasLtMatmul, void *h, void *desc, const void *alpha, const void *a, void *al, const void *b,
+     const uint64_t *bl, const void *beta, const void *c, void *cl, void *out, void *ol, const void *algo,
+     void *workspace, size_t workspace_bytes, void *stream)
+{
+    (void)h, (void)desc, (void)alpha, (void)a, (void)al, (void)b, (void)beta, (void)c, (void)cl, (void)out,
+        (void)ol;
+    (void)algo, (void)stream;
+    fake_run_books.product_rows = (int)*bl;
+    fake_run_books.products++;
+    return workspace && workspace_bytes > 0 ? 0
+                                            : QN_LT_NOT_SUPPORTED; // what it is given; it allocates nothing
+}
 FAKE(cublasLtMatmulAlgoGetHeuristic, void *h, void *desc, void *a, void *b, void *c, void *d, void *pref,
      int asked, qn_lt_heuristic *results, int *n)
 {

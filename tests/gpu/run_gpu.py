@@ -326,10 +326,12 @@ def bench(b):
 DECODE = ["-p", "0", "-n", "128", "-d", "0,4096"]
 FEW = ["-p", "2,4,8", "-n", "0"]
 PROMPT = ["-p", "512,2048", "-n", "0", "-ub", "2048"]
+SHORT = ["-p", "16,64,128,256,512", "-n", "0"]
 ROUTES = [("decode", DECODE, []), ("decode", DECODE, ["--persistent"]), ("decode", DECODE, ["--no-fuse"]),
           ("decode", DECODE, ["--decode-attention", "rows"]),
           ("decode", DECODE, ["--f32-activations"]), ("decode", DECODE, ["--plain-gemv"]), ("decode", DECODE, ["--variant", "sm80"]),
           ("prompt", FEW, []), ("prompt", FEW, ["--rows-apart"]),
+          ("prompt", SHORT, []), ("prompt", SHORT, ["--no-prompt-graph"]),
           ("prompt", PROMPT, []), ("prompt", PROMPT, ["--no-tune"]), ("prompt", PROMPT, ["--weight-cache", "off"]),
           ("prompt", PROMPT, ["--weight-cache", "serial"]), ("prompt", PROMPT, ["--prefill", "mma"]),
           ("prompt", PROMPT, ["--prefill", "mmq"]), ("prompt", PROMPT, ["--attention", "tma"]),

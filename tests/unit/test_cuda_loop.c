@@ -16,7 +16,7 @@
 #include "engine/quern.h"
 
 typedef struct fake_books { // as in fake_run.c
-    int syncs, queries, launches, graph_launches, captures, choices[QN_CHOOSE_COUNT], bad_at;
+    int syncs, queries, launches, graph_launches, captures, choices[QN_CHOOSE_COUNT], bad_at, rest[4];
 } fake_books;
 
 enum { N_CTX = 400, PROMPT = 11 };

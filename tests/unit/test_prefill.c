@@ -358,6 +358,14 @@ static void streams(void **state)
     run(2, false, false);
     assert_string_equal(told, "Wsc Ls Rsa Wma Lm Rmc Wsd Ls Rsb Wmb Lm Rmd ");
     told[0] = '\0';
+    x.low.prefill =
+        (qn_cuda_list){NULL, 0, 0}; // a list begins with both areas free: captures take the stream along
+    const qn_plan none = {0};
+    qn_err err;
+    assert_int_equal(qn_cuda_launch(&x, &none, &x.low.prefill, 16, 1, 0, -1, &err), 0);
+    assert_int_equal(qn_cuda_launch(&x, &none, &x.low.few, 8, 1, 0, -1, &err), 0);
+    assert_string_equal(told, "Rmc Rmd ");
+    told[0] = '\0';
     run(1, true, true); // measured: one after the other
     run(1, false, true);
     x.side = NULL; // no second stream
