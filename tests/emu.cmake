@@ -81,16 +81,16 @@ emu_executable(emu_ops emu_kernels ${emu_dir}/emu_ops.c ${emu_dir}/emu_exec.c ${
 set(emu_ops_tested embed select norm linear glu rope_kv attention mix mul rescale altup latent_kv argmax)
 foreach(op IN LISTS emu_ops_tested)
   add_test(NAME emu-op-${op} COMMAND emu_ops ${op})
-  set_tests_properties(emu-op-${op} PROPERTIES LABELS emu TIMEOUT 600)
+  set_tests_properties(emu-op-${op} PROPERTIES LABELS emu TIMEOUT ${hang})
 endforeach()
 foreach(variant sm75 sm90a) # the other kernels of attention over many rows
   add_test(NAME emu-op-attention-${variant} COMMAND emu_ops attention "" ${variant})
-  set_tests_properties(emu-op-attention-${variant} PROPERTIES LABELS emu TIMEOUT 600)
+  set_tests_properties(emu-op-attention-${variant} PROPERTIES LABELS emu TIMEOUT ${hang})
 endforeach()
 add_test(NAME emu-op-linear-sm75 COMMAND emu_ops linear "" sm75) # products without tensor cores for bytes
-set_tests_properties(emu-op-linear-sm75 PROPERTIES LABELS emu TIMEOUT 600)
+set_tests_properties(emu-op-linear-sm75 PROPERTIES LABELS emu TIMEOUT ${hang})
 add_test(NAME emu-coverage COMMAND emu_ops --list-is ${emu_ops_tested})
-set_tests_properties(emu-coverage PROPERTIES LABELS emu TIMEOUT 60)
+set_tests_properties(emu-coverage PROPERTIES LABELS emu TIMEOUT ${hang})
 
 # Kernels with a fault each that must be caught, and some without that must not.
 file(GLOB emu_broken CONFIGURE_DEPENDS ${emu_dir}/broken/*.cu)
@@ -112,7 +112,7 @@ emu_executable(emu_broken emu_broken_kernels ${emu_dir}/emu_broken.c)
 add_test(NAME emu-broken COMMAND emu_broken ${emu_broken} ${emu_sound})
 add_test(NAME emu-wrappers COMMAND Python3::Interpreter ${emu_dir}/check_wrappers.py ${CMAKE_SOURCE_DIR}/kernel_src/ptx.cuh
          ${emu_dir}/emu_ptx.cuh)
-set_tests_properties(emu-broken emu-wrappers PROPERTIES LABELS emu TIMEOUT 120)
+set_tests_properties(emu-broken emu-wrappers PROPERTIES LABELS emu TIMEOUT ${hang})
 
 # The kernel that `bench --device-limits` reads memory with, which no plan has.
 file(GENERATE OUTPUT ${emu_out}/read_limit.cpp CONTENT
@@ -124,7 +124,7 @@ target_include_directories(emu_limits_kernel PRIVATE ${CMAKE_SOURCE_DIR}/kernel_
 target_compile_options(emu_limits_kernel PRIVATE ${emu_kernel_options})
 emu_executable(emu_limits emu_limits_kernel ${emu_dir}/emu_limits.c)
 add_test(NAME emu-limits COMMAND emu_limits)
-set_tests_properties(emu-limits PROPERTIES LABELS emu TIMEOUT 120)
+set_tests_properties(emu-limits PROPERTIES LABELS emu TIMEOUT ${hang})
 
 # Whole models through the decode, few-row and prefill lists, against the logits of another engine with rounding noise
 # removed. The tolerance is the goldens' for f16 KV; prefill rounds operands to f16 as well: ten times that.
@@ -160,7 +160,7 @@ foreach(i RANGE ${last})
       add_test(NAME emu-model-${name}-${mode}
                COMMAND emu_model ${emu_out}/models/${name}.gguf ${emu_goldens}/archs/${name}.tokens
                        ${emu_goldens}/archs/${name}.xlogits ${n_vocab} ${tolerance_of_mode} ${mode})
-      set_tests_properties(emu-model-${name}-${mode} PROPERTIES LABELS emu TIMEOUT 600)
+      set_tests_properties(emu-model-${name}-${mode} PROPERTIES LABELS emu TIMEOUT ${hang})
     endforeach()
   endif()
 endforeach()
@@ -170,14 +170,14 @@ emu_executable(emu_sample emu_kernels ${emu_dir}/emu_sample.c ${emu_dir}/emu_exe
 target_link_libraries(emu_sample PRIVATE room_engine)
 add_test(NAME emu-sample COMMAND emu_sample)
 add_test(NAME emu-sample-large COMMAND emu_sample large)
-set_tests_properties(emu-sample emu-sample-large PROPERTIES LABELS emu TIMEOUT 600)
+set_tests_properties(emu-sample emu-sample-large PROPERTIES LABELS emu TIMEOUT ${hang})
 
 # --check's machinery over the lowered lists: each step's kernels on its real inputs against the reference function.
 emu_executable(emu_check emu_kernels ${emu_dir}/emu_check.c ${emu_dir}/emu_exec.c)
 target_link_libraries(emu_check PRIVATE room_engine)
 add_test(NAME emu-check-mix-Q4_K_M COMMAND emu_check ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf)
-set_tests_properties(emu-check-mix-Q4_K_M PROPERTIES LABELS emu TIMEOUT 600)
+set_tests_properties(emu-check-mix-Q4_K_M PROPERTIES LABELS emu TIMEOUT ${hang})
 foreach(name IN LISTS emu_models)
   add_test(NAME emu-check-${name} COMMAND emu_check ${emu_out}/models/${name}.gguf)
-  set_tests_properties(emu-check-${name} PROPERTIES LABELS emu TIMEOUT 600)
+  set_tests_properties(emu-check-${name} PROPERTIES LABELS emu TIMEOUT ${hang})
 endforeach()

@@ -45,7 +45,7 @@ function(golden_cases name model dir n_vocab tol_exact tol_fast)
                COMMAND sh ${golden_tools}/golden_case.sh $<TARGET_FILE:quern> $<TARGET_FILE:compare_logits> ${model}
                        ${dir}/${name}.tokens ${dir}/${name}.${suffix} ${CMAKE_BINARY_DIR}/goldens/out/${test}.logits
                        ${n_vocab} ${tolerance} ${how})
-      set_tests_properties(${test} PROPERTIES LABELS golden TIMEOUT 120)
+      set_tests_properties(${test} PROPERTIES LABELS golden TIMEOUT ${hang})
       if(model MATCHES "^${golden_models}/")
         set_tests_properties(${test} PROPERTIES FIXTURES_REQUIRED golden-models)
       endif()
@@ -55,7 +55,7 @@ endfunction()
 
 add_test(NAME golden-models
          COMMAND Python3::Interpreter ${golden_tools}/make_golden_models.py ${golden_data}/archs/spec.txt ${golden_models})
-set_tests_properties(golden-models PROPERTIES FIXTURES_SETUP golden-models LABELS golden TIMEOUT 300)
+set_tests_properties(golden-models PROPERTIES FIXTURES_SETUP golden-models LABELS golden TIMEOUT ${hang})
 
 set(golden_seen "")
 foreach(set archs quants)
@@ -94,4 +94,4 @@ add_test(NAME golden-refused-type
          COMMAND sh ${golden_tools}/refused_case.sh "token_embd.*IQ1_S|IQ1_S.*token_embd" $<TARGET_FILE:quern> logits
                  ${golden_data}/quants/llama-IQ1_S.gguf --tokens ${golden_data}/quants/llama-IQ1_S.tokens
                  -o ${CMAKE_BINARY_DIR}/goldens/refused.logits --backend cpu)
-set_tests_properties(golden-refused-type PROPERTIES LABELS golden TIMEOUT 30)
+set_tests_properties(golden-refused-type PROPERTIES LABELS golden TIMEOUT ${hang})

@@ -5,4 +5,4 @@ target_link_libraries(gpu_cases PRIVATE room_engine)
 add_test(NAME gpu-script
          COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/gpu/run.sh ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/gpu-script
                  --backend cpu --models qwen3,gemma3,llama-mix-Q4_K_M)
-set_tests_properties(gpu-script PROPERTIES LABELS cli TIMEOUT 300 FIXTURES_REQUIRED golden-models)
+set_tests_properties(gpu-script PROPERTIES LABELS cli TIMEOUT ${hang} FIXTURES_REQUIRED golden-models)

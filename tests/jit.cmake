@@ -22,7 +22,7 @@ set_tests_properties(test_driver PROPERTIES
 if(QUERN_NVRTC_TESTS)
   add_test(NAME cli-cache-doctor COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/cache_case.sh $<TARGET_FILE:quern>
            $<TARGET_FILE:test_jit_faults> ${CMAKE_CURRENT_BINARY_DIR}/fake_cuda)
-  set_tests_properties(cli-cache-doctor PROPERTIES LABELS cli TIMEOUT 120)
+  set_tests_properties(cli-cache-doctor PROPERTIES LABELS cli TIMEOUT ${hang})
 endif()
 # A card without arithmetic, on which the host's CUDA path runs whole (fake/fake_gpu.c).
 foreach(lib gpu/cuda/1 cublaslt/cublasLt/13)
@@ -40,18 +40,18 @@ endforeach()
 if(QUERN_NVRTC_TESTS)
   add_test(NAME cli_card COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_cli_card.py
                                  $<TARGET_FILE:quern> ${CMAKE_CURRENT_BINARY_DIR}/fake_gpu)
-  set_tests_properties(cli_card PROPERTIES LABELS cli TIMEOUT 600)
+  set_tests_properties(cli_card PROPERTIES LABELS cli TIMEOUT ${hang})
   foreach(id B23 B24 B25 B26 B27 B28 B29)
     string(TOLOWER ${id} lower)
     add_test(NAME bug-${id} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/bugs_gpu.py $<TARGET_FILE:quern>
                                     ${CMAKE_CURRENT_BINARY_DIR}/fake_gpu -k test_${lower}_)
-    set_tests_properties(bug-${id} PROPERTIES LABELS "cli;bugs" TIMEOUT 600)
+    set_tests_properties(bug-${id} PROPERTIES LABELS "cli;bugs" TIMEOUT ${hang})
   endforeach()
 endif()
 if(QUERN_NVRTC_TESTS)
   add_test(NAME gpu-cases-fake-parity COMMAND gpu_cases parity ${CMAKE_BINARY_DIR}/goldens/archs/qwen3.gguf 1000)
   add_test(NAME gpu-cases-fake-flat COMMAND gpu_cases flat ${CMAKE_BINARY_DIR}/goldens/archs/qwen3.gguf 10000 4)
-  set_tests_properties(gpu-cases-fake-parity gpu-cases-fake-flat PROPERTIES LABELS bugs TIMEOUT 300
+  set_tests_properties(gpu-cases-fake-parity gpu-cases-fake-flat PROPERTIES LABELS bugs TIMEOUT ${hang}
     FIXTURES_REQUIRED golden-models ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_CURRENT_BINARY_DIR}/fake_gpu;FAKE_TOKEN=0;QUERN_CACHE=${CMAKE_CURRENT_BINARY_DIR}/bug-cache")
 endif()
 
@@ -60,5 +60,5 @@ if(QUERN_NVRTC_TESTS AND NOT QUERN_SANITIZE AND NOT QUERN_TSAN)
   add_test(NAME doc-tables
            COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/check_tables.py ${CMAKE_CTEST_COMMAND}
                    ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
-  set_tests_properties(doc-tables PROPERTIES LABELS style TIMEOUT 60)
+  set_tests_properties(doc-tables PROPERTIES LABELS style TIMEOUT ${hang})
 endif()

@@ -31,7 +31,7 @@ foreach(i RANGE ${real_last})
                COMMAND sh ${real_tools}/real_case.sh $<TARGET_FILE:quern> $<TARGET_FILE:compare_real> ${model}
                        ${real_data}/${name}-${prompt} ${CMAKE_BINARY_DIR}/real/${test}.logits ${n_vocab} ${first_row}
                        ${real_max_kl_${arithmetic}} ${arithmetic})
-      set_tests_properties(${test} PROPERTIES LABELS real TIMEOUT 300 RUN_SERIAL TRUE)
+      set_tests_properties(${test} PROPERTIES LABELS real TIMEOUT ${hang} RUN_SERIAL TRUE)
     endforeach()
     if(arithmetic STREQUAL exact)
       set(reference f32)
@@ -48,6 +48,6 @@ foreach(i RANGE ${real_last})
     add_test(NAME ${test}
              COMMAND sh ${real_tools}/perplexity_case.sh $<TARGET_FILE:quern> ${model} ${real_data}/text-20k.txt
                      ${chunks} ${expected} ${flag})
-    set_tests_properties(${test} PROPERTIES LABELS real TIMEOUT 600 RUN_SERIAL TRUE)
+    set_tests_properties(${test} PROPERTIES LABELS real TIMEOUT ${hang} RUN_SERIAL TRUE)
   endforeach()
 endforeach()

@@ -26,7 +26,7 @@ target_link_libraries(compile_table PRIVATE shape_model room_cuda)
 add_dependencies(compile_table shape_models)
 set(compile_command compile_table ${shape_dir}/compile_table.tsv --cache ${CMAKE_CURRENT_BINARY_DIR}/compile_cache)
 add_test(NAME compile-table COMMAND ${compile_command} ${shape_out} ${shape_out}/goldens)
-set_tests_properties(compile-table PROPERTIES LABELS jit TIMEOUT 3600 PROCESSORS 2 SKIP_RETURN_CODE 77)
+set_tests_properties(compile-table PROPERTIES LABELS jit TIMEOUT 7200 PROCESSORS 2 SKIP_RETURN_CODE 77)
 foreach(how write all)
   add_custom_target(compile_table_${how} COMMAND ${compile_command} --${how} ${shape_out} ${shape_out}/goldens
                     USES_TERMINAL VERBATIM)

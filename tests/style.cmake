@@ -12,4 +12,4 @@ if(clang_format_version MATCHES "version 14\\.") # others lay some lines out dif
   add_test(NAME style-format COMMAND ${check_style} ${CMAKE_SOURCE_DIR} --format ${CLANG_FORMAT})
   list(APPEND style_tests style-format)
 endif()
-set_tests_properties(${style_tests} PROPERTIES LABELS style TIMEOUT 60)
+set_tests_properties(${style_tests} PROPERTIES LABELS style TIMEOUT ${hang})

@@ -261,8 +261,9 @@ static int run(ptx_args *a)
     if (qn_target_load(&a->target, true, &l, &opts, &target) != 0) {
         return QN_EXIT_ERROR;
     }
-    int rc;
-    if (qn_cuda_programs_make(&programs, l.model->plans, &opts, &target, wanted, a, &err) != 0) {
+    int rc = qn_cuda_programs_make(&programs, l.model->plans, &opts, &target, wanted, a, &err);
+    qn_cli_progress_end();
+    if (rc != 0) {
         rc = qn_cli_error("%s", err.text);
     } else {
         rc = show(a, &target, &programs, &d);

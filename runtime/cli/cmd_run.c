@@ -210,7 +210,6 @@ static int load_and_run(run_args *a, const qn_request *requests, size_t n)
 {
     qn_loaded l = {0};
     a->model.no_fuse |= a->check; /* every step's output is looked at */
-    qn_run_catch_interrupts();
     if (qn_cli_load(&l, &a->model, QN_LOAD_SESSION | QN_LOAD_TEXT) != 0) {
         return QN_EXIT_ERROR;
     }
@@ -257,6 +256,7 @@ int qn_cmd_run(int argc, char **argv)
     int rc = qn_opts_parse(&usage, argc, argv, positional);
     rc = rc >= 0 ? rc : qn_model_args_finish(&a.model, "run", positional[0]);
     rc = rc >= 0 ? rc : qn_sampling_finish(&a.sampling, "run");
+    qn_run_catch_interrupts();
     rc = rc >= 0 ? rc : read_requests(&a, &requests, &n);
     rc = rc >= 0 ? rc : load_and_run(&a, requests, n);
     for (size_t i = 0; i < n; i++) {

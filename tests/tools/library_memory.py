@@ -12,7 +12,7 @@ user, preload, model = [os.path.abspath(p) for p in sys.argv[1:4]]
 def run(folder, first, last=None):
     out, report = os.path.join(folder, "out"), os.path.join(folder, "report")
     env = dict(os.environ, LD_PRELOAD=preload, FAIL_AT=str(first), FAIL_TO=str(last or first), FAIL_REPORT=report)
-    p = subprocess.run([user, "complete", model, "A", out], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+    p = subprocess.run([user, "complete", model, "A", out], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
     with open(out, "rb") as f:
         text = f.read()
     with open(report) as f:

@@ -3,28 +3,8 @@
 set -u
 quern=$1
 model=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-# is NAME STATUS STDOUT STDERR-PATTERN COMMAND...   (stdin is what the caller redirects)
-is() {
-    local name=$1 status=$2 out=$3 err=$4
-    shift 4
-    "$@" >"$work/out" 2>"$work/err"
-    local got=$?
-    printf '%s' "$out" >"$work/want"
-    if [ $got -ne "$status" ]; then
-        echo "$name: exit status $got instead of $status: $(cat "$work/err")"
-        failed=1
-    elif ! cmp -s "$work/want" "$work/out"; then
-        echo "$name: stdout is \"$(cat "$work/out")\" instead of \"$out\""
-        failed=1
-    elif [ -n "$err" ] && ! grep -q -- "$err" "$work/err"; then
-        echo "$name: stderr is \"$(cat "$work/err")\", not like \"$err\""
-        failed=1
-    fi
-}
+# shellcheck source=tests/tools/is.sh
+. "$(dirname "$0")/is.sh"
 
 cat >"$work/t.jinja" <<'END'
 {{ bos_token }}{% for m in messages %}{{ '<|note|>' + m.role + ' ' + m.content + '<|eot|>' }}{% endfor %}
@@ -92,4 +72,4 @@ is "run with a template that refuses" 1 '' 'Not you' "$quern" run "$model" -p A 
 is "-sys and -sysf" 1 '' 'sys together with -sysf' "$quern" run "$model" -p A -sys a -sysf b --chat-template chatml -n 1
 is "--var without --chat" 2 '' 'var without --chat' "$quern" run "$model" -p A --var a=1 -n 1
 is "kwargs without --chat" 2 '' 'kwargs without --chat' "$quern" run "$model" -p A --chat-template-kwargs '{"a":1}' -n 1
-exit $failed
+exit "$failed"

@@ -1,4 +1,7 @@
-"""A program at a pseudo-terminal of its own."""
+"""A program at a pseudo-terminal: `Terminal` talks with one, `at_terminal` runs one to its end.
+
+Nothing here depends on how fast the machine is: what is waited for is text, a mode of the terminal or an end, and the limit of a
+wait is only there so that a program that hangs fails."""
 import fcntl
 import os
 import re
@@ -9,11 +12,14 @@ import subprocess
 import termios
 import time
 
+HANG = 600  # seconds
+TERMINAL = object()
+PIECE = 4096  # bytes read at once: a program whose output is not read is soon held up
 ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78]|\x07")
 
 
 class Terminal:
-    def __init__(self, argv, term="xterm", env=None, limit=20, **kw):
+    def __init__(self, argv, term="xterm", env=None, limit=HANG, **kw):
         self.master, self.slave = os.openpty()
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 25, 80, 0, 0))
         mode = termios.tcgetattr(self.slave)
@@ -52,7 +58,7 @@ class Terminal:
 
     def pump(self, seconds):
         if select.select([self.master], [], [], seconds)[0]:
-            self.raw += os.read(self.master, 1 << 16)
+            self.raw += os.read(self.master, PIECE)
 
     @property
     def screen(self):
@@ -105,3 +111,33 @@ class Terminal:
     def resize(self, rows, columns):
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.p.send_signal(signal.SIGWINCH)
+
+
+def at_terminal(argv, env=None, limit=HANG, preexec_fn=None, **streams):
+    """Runs a program with each stream that is given as TERMINAL at a pseudo-terminal. (exit status, bytes that the terminal was
+    sent, bytes of stdout where it is subprocess.PIPE). A stdin that is not given is empty."""
+    master, slave = os.openpty()
+    streams = {name: slave if to is TERMINAL else to for name, to in {"stdin": subprocess.DEVNULL, **streams}.items()}
+    p = subprocess.Popen(argv, env=env, preexec_fn=preexec_fn, **streams)
+    os.close(slave)
+    files = [f for f in (master, p.stdout) if f is not None]
+    got, end = {f: b"" for f in files}, time.monotonic() + limit
+    while files:
+        ready = select.select(files, [], [], max(0, end - time.monotonic()))[0]
+        if not ready:
+            p.kill()
+            p.wait()
+            raise AssertionError("no end of %r after %r" % (argv, got))
+        for f in ready:
+            try:
+                piece = os.read(f if f is master else f.fileno(), PIECE)
+            except OSError:  # nobody has the other end of the terminal any more
+                piece = b""
+            got[f] += piece
+            if not piece:
+                files.remove(f)
+    os.close(master)
+    code = p.wait(timeout=limit)
+    if p.stdout is not None:
+        p.stdout.close()
+    return code, got[master], got.get(p.stdout, b"")

@@ -1,89 +1,30 @@
 #!/usr/bin/env python3
 """Drive the binary: test_cli.py QUERN [unittest arguments]. Models come from make_table_model.py, so every answer is known."""
 import array
+import fcntl
 import json
 import os
 import pty
 import signal
+import struct
 import subprocess
-import sys
 import tempfile
+import termios
 import time
-import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import make_table_model as table
+from cli_case import HANG, QUERN, CliCase, main, read, table
 
-QUERN = os.path.abspath(sys.argv[1])
 EMOJI = "\U0001F600"
 
 
-def read(path):
-    with open(path, "rb") as f:
-        return f.read()
-
-
-class Result:
-    def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, err.decode()
-
-    @property
-    def text(self):
-        return self.out.decode()  # fails on invalid UTF-8
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
-class CliTest(unittest.TestCase):
+class CliTest(CliCase):
     @classmethod
     def setUpClass(cls):
-        cls.tmp = tempfile.TemporaryDirectory()
-        cls.dir = cls.tmp.name
-        for name, args in (("t", []), ("no-bos", ["--no-bos"]), ("prefix", ["--space-prefix"]), ("nan", ["--nan"]),
-                           ("ids", ["--no-tokenizer"]), ("vocab", ["--vocab-only"]), ("alien", ["--arch", "alien"]),
-                           ("long", ["--context", "100000"]), ("odd-text", ["--tokenizer", "sesquipedalian"])):
-            subprocess.run([sys.executable, table.__file__, cls.path(name + ".gguf")] + args, check=True)
-        cls.model = cls.path("t.gguf")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.tmp.cleanup()
-
-    @classmethod
-    def path(cls, name):
-        return os.path.join(cls.dir, name)
-
-    def file(self, name, data):
-        with open(self.path(name), "wb") as f:
-            f.write(data)
-        return self.path(name)
-
-    def quern(self, *args, stdin=b"", **kw):
-        p = subprocess.run([QUERN] + list(args), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                           timeout=60, **kw)
-        return Result(p.returncode, p.stdout, p.stderr)
-
-    def run_model(self, *args, model=None, **kw):
-        return self.quern("run", model or self.model, "--temp", "0", *args, **kw)
-
-    def expect(self, text, *args, **kw):
-        r = self.run_model(*args, **kw)
-        self.assertEqual(r.code, 0, r.err)
-        self.assertEqual(r.text, text)
-        return r
-
-    def refuse(self, words, *args, code=1, **kw):
-        """One clean line on stderr, nothing on stdout."""
-        r = self.quern(*args, **kw)
-        self.assertEqual(r.code, code, r.err)
-        self.assertEqual(r.out, b"")
-        errors = [line for line in r.err.splitlines() if line.startswith("quern: error: ")]
-        self.assertEqual(len(errors), 1, r.err)
-        for w in words:
-            self.assertIn(w, errors[0])
-        return r
+        super().setUpClass()
+        for name, args in (("no-bos", ["--no-bos"]), ("prefix", ["--space-prefix"]), ("nan", ["--nan"]), ("ids", ["--no-tokenizer"]),
+                           ("vocab", ["--vocab-only"]), ("alien", ["--arch", "alien"]), ("long", ["--context", "100000"]),
+                           ("odd-text", ["--tokenizer", "sesquipedalian"])):
+            cls.table(name, *args)
 
 
 class Front(CliTest):
@@ -125,7 +66,7 @@ class Front(CliTest):
         self.refuse(["'-p'"], "plan", self.model, "-p", "512", code=2)
         self.expect(" Hello world!", "-p", "A", "-ub=7")
         self.assertIn("end tokens", self.expect(" Hello world!", "-p", "A", "--ubatch-size", "7", "-qv").err)
-        self.assertEqual(self.run_model("-p", "-q", "--json", "-n", "0").json["n_prompt"], 3)
+        self.assertEqual(self.answer("-p", "-q", "--json", "-n", "0").json["n_prompt"], 3)
         r = self.quern("run", "--", "-m")
         self.assertEqual(r.code, 1)
         self.assertIn("-m", r.err)
@@ -206,17 +147,17 @@ class Run(CliTest):
         self.assertIn("context 4096 of 100000 trained", self.expect(" Hello world!", "-p", "A", model=long).err)
         self.assertIn("context 100000 of", self.expect(" Hello world!", "-p", "A", "-c", "0", model=long).err)
         self.assertIn("more than the 64", self.expect(" Hello world!", "-p", "A", "-c", "65").err)
-        r = self.refuse(["2147483647", "available", "largest context that fits"], "run", self.model, "-p", "A", "-c",
-                        "2147483647")
-        self.assertRegex(r.err, r"weights .* KV cache .* scratch")
+        line = self.refuse(["2147483647", "available", "largest context that fits"], "run", self.model, "-p", "A", "-c",
+                           "2147483647")
+        self.assertRegex(line, r"weights .* KV cache .* scratch")
 
     def test_empty_prompt(self):
         no_bos = self.path("no-bos.gguf")
         for args, stdin in ((["-p", ""], b""), (["-f", self.file("empty", b"")], b""), ([], b""), (["-f", "-"], b"\n")):
-            self.assertEqual(self.run_model(*args, stdin=stdin).text, " Hi")
+            self.assertEqual(self.answer(*args, stdin=stdin).text, " Hi")
             self.refuse(["empty prompt"], "run", no_bos, *args, stdin=stdin)
-            self.assertEqual(self.run_model(*args, stdin=stdin, model=self.path("prefix.gguf")).text, "Hi")
-        self.assertEqual(self.run_model("-p", " ", model=no_bos, stdin=b"").code, 0)
+            self.assertEqual(self.answer(*args, stdin=stdin, model=self.path("prefix.gguf")).text, "Hi")
+        self.assertEqual(self.answer("-p", " ", model=no_bos, stdin=b"").code, 0)
 
     def test_where_the_prompt_comes_from(self):
         a = self.file("a", b"A\n")
@@ -232,7 +173,7 @@ class Run(CliTest):
     def test_stdin_that_stays_open_does_not_hang(self):
         r, w = os.pipe()
         p = subprocess.run([QUERN, "run", self.model, "-p", "A", "--temp", "0", "-q"], stdin=r, stdout=subprocess.PIPE,
-                           timeout=60)
+                           timeout=HANG)
         os.close(r)
         os.close(w)
         self.assertEqual(p.stdout, b" Hello world!")
@@ -240,14 +181,14 @@ class Run(CliTest):
     def test_never_interactive(self):
         master, slave = pty.openpty()
         p = subprocess.run([QUERN, "run", self.model], stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                           timeout=60)
+                           timeout=HANG)
         os.close(master)
         os.close(slave)
         self.assertEqual((p.returncode, p.stdout), (2, b""))
         self.assertIn(b"no prompt", p.stderr)
 
     def prompt_ids(self, *args):
-        return self.run_model("--json", "-n", "0", *args).json["prompt_ids"]
+        return self.answer("--json", "-n", "0", *args).json["prompt_ids"]
 
     def test_escapes(self):
         n, back = table.ID["\n"], table.ID["\\"]
@@ -283,11 +224,11 @@ class Run(CliTest):
         self.assertNotIn("seed", self.expect("0" * 9, "-p", "F", "-n", "9").err)  # greedy: no draw, no seed
 
     def test_repeat_penalty(self):
-        self.assertEqual(self.run_model("-p", "F", "-n", "5", "--repeat-penalty", "1.05").text, "01000")
+        self.assertEqual(self.answer("-p", "F", "-n", "5", "--repeat-penalty", "1.05").text, "01000")
         self.expect("00000", "-p", "F", "-n", "5", "--repeat-penalty", "1.05", "--repeat-last-n", "0")
 
     def test_json(self):
-        r = self.run_model("-p", "B", "--json", "-s", str(2**64 - 1))
+        r = self.answer("-p", "B", "--json", "-s", str(2**64 - 1))
         j = r.json
         self.assertEqual(r.out.count(b"\n"), 1)
         self.assertEqual(j["text"], EMOJI + "é日本")
@@ -299,9 +240,9 @@ class Run(CliTest):
         self.assertEqual((j["backend"], j["architecture"], j["n_ctx"], j["exact"]), ("cpu", "llama", 64, False))
         for key in ("load_seconds", "prompt_seconds", "decode_seconds", "peak_memory_bytes"):
             self.assertGreater(j[key], 0)
-        self.assertEqual(self.run_model("-p", "J", "--json").json["text"], "\0there")
-        self.assertEqual(self.run_model("-p", "D", "--json", "--stop", "STOP").json["stop"], "string")
-        self.assertEqual(self.run_model("-p", "C", "--json").json["stop"], "length")
+        self.assertEqual(self.answer("-p", "J", "--json").json["text"], "\0there")
+        self.assertEqual(self.answer("-p", "D", "--json", "--stop", "STOP").json["stop"], "string")
+        self.assertEqual(self.answer("-p", "C", "--json").json["stop"], "length")
         self.refuse(["empty prompt"], "run", self.path("no-bos.gguf"), "-p", "", "--json")
 
     def test_statistics(self):
@@ -324,38 +265,38 @@ class Run(CliTest):
         self.assertNotIn("CUDA", self.expect(" Hello world!", "-p", "A", "--backend", "cpu").err)
         self.assertIn("--device 1", self.expect(" Hello world!", "-p", "A", "--backend", "cpu", "--device", "1").err)
 
-    def interrupt(self, *extra):
-        p = subprocess.Popen([QUERN, "run", self.path("long.gguf"), "-p", "C", "--temp", "0", "-c", "100000", "-q"] +
-                             list(extra), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-        if "--json" in extra:
-            time.sleep(0.5)
-            head = b""
-        else:
-            head = p.stdout.read(300)
-        p.send_signal(signal.SIGINT)
-        rest = p.stdout.read()  # communicate() would pass over what read() has buffered
-        self.assertEqual(p.wait(timeout=60), 130)
-        p.stdout.close()
-        return head + rest
-
     def test_interrupt(self):
-        text = self.interrupt().decode()
+        """What was handed over is out; the answer is longer than the pipe, so it cannot have ended."""
+        p = self.start("run", self.path("long.gguf"), "-p", "C", "--temp", "0", "-c", "100000", "-q", stdin=subprocess.DEVNULL,
+                       stdout=subprocess.PIPE)
+        text = p.stdout.read(300)
+        p.send_signal(signal.SIGINT)
+        text += p.stdout.read()  # communicate() would pass over what read() has buffered
+        self.assertEqual(p.wait(timeout=HANG), 130)
+        p.stdout.close()
         self.assertGreaterEqual(len(text), 300)
-        self.assertEqual(text, ("xyz" * (len(text) // 3 + 1))[:len(text)])
+        self.assertEqual(text, (b"xyz" * (len(text) // 3 + 1))[:len(text)])
 
     def test_interrupt_before_the_answer(self):
-        p = subprocess.Popen([QUERN, "run", self.model], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE)
-        time.sleep(0.3)  # it waits for the prompt
+        """While it reads the prompt, which it does once it has taken the first of it from the pipe."""
+        reader, writer = os.pipe()
+        p = self.start("run", self.model, stdin=reader, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.write(writer, b"A")
+        end = time.monotonic() + HANG
+        while struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, b"1234"))[0] > 0:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.002)
         p.send_signal(signal.SIGINT)
-        out, _ = p.communicate(timeout=60)
-        self.assertIn(p.returncode, (130, -signal.SIGINT))  # the latter where the handler was not yet set
-        self.assertEqual(out, b"")
+        self.assertEqual((p.communicate(timeout=HANG)[0], p.returncode), (b"", 130))
+        os.close(reader)
+        os.close(writer)
 
     def test_interrupt_json(self):
-        out = self.interrupt("--json")
-        if out:  # it may have come while the model was still loading
-            self.assertEqual(json.loads(out)["stop"], "abort")
+        code, out = self.interrupted("--json", model=self.path("long.gguf"))
+        j = json.loads(out)
+        self.assertEqual((code, j["stop"]), (130, "abort"))
+        self.assertEqual(j["text"], ("xyz" * len(j["text"]))[:len(j["text"])])
+        self.assertGreaterEqual(len(j["text"]), 3)
 
     def test_output_that_cannot_be_written(self):
         if not os.path.exists("/dev/full"):
@@ -485,14 +426,14 @@ class LookInside(CliTest):
             self.assertTrue({"embed", "norm", "linear", "rope_kv", "attention"} <= ops, ops)
             for s in r.json["steps"]:
                 self.assertLessEqual(s["worst_nmse"], s["tolerance"])
-        r = self.run_model("-p", "abc", "--check", "-n", "2", "--backend", "cpu")
+        r = self.answer("-p", "abc", "--check", "-n", "2", "--backend", "cpu")
         self.assertEqual(r.code, 0, r.err)
         self.assertIn("all steps are within their tolerance", r.text)
         self.assertIn("decode", r.text)
 
     def test_check_names_the_step(self):
         """A model whose logits are NaN: the first step that makes them is named, and the status says so."""
-        r = self.run_model("-p", "abc", "--check", "-n", "0", "--backend", "cpu", model=self.path("nan.gguf"))
+        r = self.answer("-p", "abc", "--check", "-n", "0", "--backend", "cpu", model=self.path("nan.gguf"))
         self.assertEqual(r.code, 1)
         self.assertRegex(r.err, r"error: --check: step \S+ \(.*NMSE inf")
 
@@ -578,4 +519,4 @@ class Measure(CliTest):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
+    main()

@@ -88,7 +88,7 @@ class Bench(CliCase):
         none = self.bench(*args, env=cache)
         self.assertIn("--device-limits", none.err)
         self.assertTrue(all(t["share_of_limit"] is None and t["limit_gb_per_second"] is None for t in none.json))
-        measured = self.bench("--device-limits", "-o", "json", model="", env=cache, timeout=120)
+        measured = self.bench("--device-limits", "-o", "json", model="", env=cache)
         self.assertEqual(measured.code, 0, measured.err)
         limits, = measured.json
         self.assertEqual(limits["threads"], 1)
@@ -109,7 +109,7 @@ class Bench(CliCase):
         self.assertRegex(self.bench("-p", "8", "-n", "0", "-r", "1", env=cache).text, r"\| +\d+ % \|\n$")
         self.assertIn("not measured", self.bench(*args, "-t", "2", env=cache).err)
         n = len(os.sched_getaffinity(0))
-        self.bench("--device-limits", "-t", str(n), model="", env=cache, timeout=120)
+        self.bench("--device-limits", "-t", str(n), model="", env=cache)
         self.assertRegex(self.quern("doctor", env=cache).text, r", %d threads: reads \d+\.\d GB/s" % n)
         with open(os.path.join(self.dir, "limits", "limits.json"), "w") as f:
             f.write("{ not JSON")  # as if never measured
@@ -119,7 +119,7 @@ class Bench(CliCase):
 
     def test_limits_that_cannot_be_kept(self):
         file = self.file("no-folder", b"")
-        r = self.bench("--device-limits", model="", env={"QUERN_CACHE": file}, timeout=120)
+        r = self.bench("--device-limits", model="", env={"QUERN_CACHE": file})
         self.assertEqual(r.code, 0, r.err)
         self.assertIn("warning: the limits are not kept", r.err)
         self.assertRegex(r.text, r"1 threads: reads \d+\.\d GB/s, f32 \d+\.\d+ TFLOP/s, int8 \d+\.\d+ TOP/s\n$")

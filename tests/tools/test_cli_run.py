@@ -4,11 +4,10 @@
 import json
 import math
 import os
-import pty
 import re
 import subprocess
 
-from cli_case import QUERN, CliCase, main, table
+from cli_case import QUERN, TERMINAL, CliCase, at_terminal, main, table
 
 N = len(table.TOKENS)
 
@@ -280,35 +279,33 @@ class Prompts(CliCase):
 class Progress(CliCase):
     def stderr_of(self, *args, both=False):
         """What a terminal at stderr (and, where `both`, at stdout) is sent."""
-        master, slave = pty.openpty()
-        p = self.start(*args, stdin=subprocess.DEVNULL, stdout=slave if both else subprocess.DEVNULL, stderr=slave)
-        os.close(slave)
-        out = b""
+        code, shown, _ = at_terminal([QUERN] + list(args), stdout=TERMINAL if both else subprocess.DEVNULL, stderr=TERMINAL)
+        self.assertEqual(code, 0, shown)
+        return shown.decode()
+
+    def long_prompt(self, n):
+        long = self.table("long", "--context", "100000")
+        return ["run", long, "-f", self.file("text", b"C" * n), "-n", "1", "-c", "0", "--exact", "-ub", "256"]
+
+    def progress(self, n, both=False):
+        """What is shown of a prompt that takes long enough for progress: n tokens, or more where this machine is quick."""
         while True:
-            try:
-                piece = os.read(master, 4096)
-            except OSError:
-                piece = b""
-            if not piece:
-                break
-            out += piece
-        os.close(master)
-        self.assertEqual(p.wait(), 0, out)
-        return out.decode()
+            shown = self.stderr_of(*self.long_prompt(n), both=both)
+            if "\x1b[Kprompt: " in shown or 2 * n >= 100000:
+                return n, shown
+            n *= 2
 
     def test_long_prompts(self):
-        long = self.table("long", "--context", "100000")
-        args = ["run", long, "-f", self.file("text", b"C" * 4000), "-n", "1", "-c", "8000", "--exact", "-ub", "256"]
-        shown = self.stderr_of(*args)
-        self.assertRegex(shown, r"\r\x1b\[Kprompt: \d+ of 4001 tokens, \d+\.\d s")
+        n, shown = self.progress(2000)
+        self.assertRegex(shown, r"\r\x1b\[Kprompt: \d+ of %d tokens, \d+\.\d s" % (n + 1))
         last = shown.rindex("\x1b[Kprompt: ")
         self.assertIn("\r\x1b[Kquern: ", shown[last:])  # wiped before the next line
-        shown = self.stderr_of(*args, both=True)
+        n, shown = self.progress(n, both=True)
         self.assertIn("\r\x1b[Kx", shown[shown.rindex("\x1b[Kprompt: "):])  # and before the answer
-        r = self.quern(*args)
+        r = self.quern(*self.long_prompt(n))
         self.assertNotIn("\x1b", r.err)
         self.assertNotIn("\r", r.err)
-        self.assertNotIn("\r", self.stderr_of(*args, "-q"))
+        self.assertNotIn("\r", self.stderr_of(*self.long_prompt(n), "-q"))
 
     def test_chunks(self):
         err = self.answer("-p", "C" * 20, "-n", "1", "-ub", "8", "--debug", "chunks").err

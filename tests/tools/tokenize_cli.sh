@@ -5,28 +5,8 @@ quern=$1
 data=$2
 spm=$data/ggml-vocab-llama-spm.gguf
 gpt2=$data/ggml-vocab-gpt-2.gguf
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-# is NAME STATUS STDOUT STDERR-PATTERN COMMAND...   (stdin is what the caller redirects)
-is() {
-    local name=$1 status=$2 out=$3 err=$4
-    shift 4
-    "$@" >"$work/out" 2>"$work/err"
-    local got=$?
-    printf '%s' "$out" >"$work/want"
-    if [ $got -ne "$status" ]; then
-        echo "$name: exit status $got instead of $status: $(cat "$work/err")"
-        failed=1
-    elif ! cmp -s "$work/want" "$work/out"; then
-        echo "$name: stdout is \"$(cat "$work/out")\" instead of \"$out\""
-        failed=1
-    elif [ -z "$err" ] && [ -s "$work/err" ] || ! grep -q -- "$err" "$work/err" && [ -n "$err" ]; then
-        echo "$name: stderr is \"$(cat "$work/err")\", not like \"$err\""
-        failed=1
-    fi
-}
+# shellcheck source=tests/tools/is.sh
+. "$(dirname "$0")/is.sh"
 
 is prompt 0 $'15496 995\n' "" "$quern" tokenize "$gpt2" -p "Hello world"
 is model-flag 0 $'15496 995\n' "" "$quern" tokenize -m "$gpt2" -p "Hello world"
@@ -72,4 +52,4 @@ echo 'nonsense' >"$work/cases"
 is bad-json 1 "" "cases:1: " "$quern" tokenize "$gpt2" --cases "$work/cases"
 : >"$work/cases"
 is no-cases 1 $'0 of 0\n' "" "$quern" tokenize "$gpt2" --cases "$work/cases"
-exit $failed
+exit "$failed"
