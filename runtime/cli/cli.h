@@ -48,6 +48,9 @@ void qn_cli_debug(qn_debug topic, const char *fmt, ...) __attribute__((format(pr
  * names of --debug behind commas, or "all". NULL: none. -1: go on, else the exit status (`command`: for the
  * message). */
 int qn_cli_log_open(const char *path);
+
+/* At the end of the command; false: something could not be written there, which was said. */
+bool qn_cli_log_close(void);
 int qn_cli_debug_set(const char *command, const char *topics);
 
 /* A line of progress that the next one, or any other line, replaces: on a terminal only. */

@@ -228,10 +228,9 @@ int qn_cmd_chat(int argc, char **argv)
     if (rc < 0 && c.system != NULL && c.system_file != NULL) {
         rc = qn_cli_usage_error("chat", "-sys and -sysf: one of them");
     }
-    if (rc < 0) {
-        c.stops = qn_stops_copy(c.stop.items, c.stop.n, c.escape);
-        rc = c.stops != NULL ? run(&c) : qn_cli_error("out of memory");
-    }
+    rc = rc >= 0 ? rc : qn_template_args_check(&c.chosen, "chat");
+    rc = rc >= 0 ? rc : qn_stops_of_options("chat", &c.stop, c.escape, &c.stops);
+    rc = rc >= 0 ? rc : run(&c);
     qn_lines_close(c.lines);
     qn_conversation_free(&c.conv);
     quern_template_free(c.tmpl);

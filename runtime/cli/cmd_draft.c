@@ -1,5 +1,9 @@
 /* quern draft: a model config proposed for a file whose architecture has none. */
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/opts.h"
@@ -10,8 +14,8 @@ typedef struct draft_args {
 } draft_args;
 
 static const qn_opt draft_opts[] = {
-    {"-o, --output", "FILE", "Write there instead of to stdout.", QN_OPT_STR, offsetof(draft_args, output), 0,
-     0, NULL},
+    {"-o, --output", "FILE", "Write there instead of to stdout. A file that is there is not replaced.",
+     QN_OPT_STR, offsetof(draft_args, output), 0, 0, NULL},
     {0},
 };
 
@@ -21,10 +25,30 @@ static int write_text(const draft_args *a, const char *text)
         fputs(text, stdout);
         return QN_EXIT_OK;
     }
-    FILE *f = fopen(a->output, "w");
-    bool bad = f == NULL || fputs(text, f) < 0;
-    bad = (f != NULL && fclose(f) != 0) || bad;
-    return bad ? qn_cli_error("%s: cannot be written: %m", a->output) : QN_EXIT_OK;
+    /* A draft is filled in by hand: what is there may be an hour's work. Devices and pipes hold none. */
+    struct stat st;
+    bool made = true;
+    FILE *f = fopen(a->output, "wx");
+    if (f == NULL && errno == EEXIST) {
+        made = false;
+        if (stat(a->output, &st) != 0 || S_ISREG(st.st_mode)) {
+            return qn_cli_error("%s is there already; give another name, or remove it first", a->output);
+        }
+        f = fopen(a->output, "w");
+    }
+    if (f == NULL) {
+        return qn_cli_error("%s: cannot be written: %s", a->output, strerror(errno));
+    }
+    bool bad = fputs(text, f) < 0;
+    int why = errno;
+    if (fclose(f) != 0 && !bad) {
+        bad = true;
+        why = errno;
+    }
+    if (bad && made) {
+        unlink(a->output);
+    }
+    return bad ? qn_cli_error("%s: cannot be written: %s", a->output, strerror(why)) : QN_EXIT_OK;
 }
 
 static int run(const draft_args *a, const char *path)

@@ -171,9 +171,9 @@ static int base_request(const run_args *a, qn_request *r)
                       .n_logprobs = a->n_logprobs,
                       .ignore_eos = a->ignore_eos,
                       .special = a->prompt.special};
-    return qn_request_set_stops(r, a->stop.items, a->stop.n, a->prompt.escape) == 0
-               ? -1
-               : qn_cli_error("out of memory");
+    int rc = qn_stops_of_options("run", &a->stop, a->prompt.escape, &r->stop);
+    r->n_stop = rc < 0 ? a->stop.n : 0;
+    return rc;
 }
 
 /* The prompts, from the options or their file. -1: go on. */
@@ -184,7 +184,8 @@ static int read_requests(const run_args *a, qn_request **requests, size_t *n)
     if (idle != NULL) {
         return qn_cli_usage_error("run", "%s without --chat: no template is applied", idle);
     }
-    int rc = base_request(a, &like);
+    int rc = qn_turn_check(&a->turn, "run");
+    rc = rc >= 0 ? rc : base_request(a, &like);
     if (rc >= 0) {
         return rc;
     }

@@ -181,6 +181,7 @@ int qn_cmd_template(int argc, char **argv)
         1};
     const char *positional[1];
     int rc = qn_opts_parse(&usage, argc, argv, positional);
+    rc = rc >= 0 ? rc : qn_template_args_check(&a.chosen, "template");
     if (rc < 0) {
         a.model = positional[0] != NULL ? positional[0] : a.model;
         if (a.list) {

@@ -1,5 +1,6 @@
 /* log.c: what goes to stderr and into the log file. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,9 @@
 int qn_cli_verbosity;
 
 static FILE *log_file;
+static const char *log_path;
+static bool log_failed; /* which was said */
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned topics;
 static bool transient; /* a line of progress stands on the terminal */
 
@@ -47,15 +51,52 @@ void qn_cli_progress(const char *fmt, ...)
     transient = true;
 }
 
+static void say_log_failed(int why)
+{
+    qn_cli_error("--log-file %s: %s; nothing more is written there", log_path,
+                 why != 0 ? strerror(why) : "cannot be written");
+}
+
+/* Once the log is locked: ends it. errno of what went wrong, here or (`why`) before; 0: nothing. */
+static int end_log(int why)
+{
+    errno = 0;
+    why = fclose(log_file) != 0 && why == 0 ? errno : why;
+    log_failed = log_failed || why != 0;
+    log_file = NULL;
+    return why;
+}
+
 static void write_log(const char *prefix, const char *text)
 {
     struct timeval now;
     struct tm t;
     char when[32];
+    int why = 0;
     gettimeofday(&now, NULL);
     localtime_r(&now.tv_sec, &t);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &t);
-    fprintf(log_file, "%s.%03d %s%s\n", when, (int)(now.tv_usec / 1000), prefix, text);
+    pthread_mutex_lock(&log_lock);
+    errno = 0;
+    if (log_file != NULL &&
+        fprintf(log_file, "%s.%03d %s%s\n", when, (int)(now.tv_usec / 1000), prefix, text) < 0) {
+        why = end_log(errno != 0 ? errno : EIO);
+    }
+    pthread_mutex_unlock(&log_lock);
+    if (why != 0) {
+        say_log_failed(why);
+    }
+}
+
+bool qn_cli_log_close(void)
+{
+    pthread_mutex_lock(&log_lock);
+    int why = log_file != NULL ? end_log(0) : 0;
+    pthread_mutex_unlock(&log_lock);
+    if (why != 0) {
+        say_log_failed(why);
+    }
+    return !log_failed;
 }
 
 /* One line, whole: stderr has no buffer. */
@@ -128,6 +169,7 @@ int qn_cli_log_open(const char *path)
         return -1;
     }
     log_file = fopen(path, "a");
+    log_path = path;
     if (log_file == NULL) {
         return qn_cli_error("--log-file %s: %s", path, strerror(errno));
     }

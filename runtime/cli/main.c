@@ -63,7 +63,7 @@ static int finish(int rc)
         rc = qn_cli_error("cannot write to stdout%s%s", errno != 0 ? ": " : "",
                           errno != 0 ? strerror(errno) : "");
     }
-    return rc;
+    return qn_cli_log_close() || rc != QN_EXIT_OK ? rc : QN_EXIT_ERROR;
 }
 
 /* A standard stream that the caller closed must not become the number of a file opened here: messages would

@@ -29,6 +29,12 @@ static int bad_number(const qn_usage *u, const qn_opt *o, const char *name, cons
                        : o->kind == QN_OPT_RANGES
                            ? "a list of whole numbers and ranges (1,2,4 or 0-64+16 or 1-64*2)"
                            : "a whole number";
+    char *stop;
+    double v = strtod(value, &stop), most = o->min < o->max ? o->max : INT_MAX;
+    bool alone = o->kind == QN_OPT_INT || o->kind == QN_OPT_FLOAT;
+    if (alone && *value != 0 && *stop == 0 && v > most && most >= INT_MAX && isfinite(v)) {
+        return qn_cli_usage_error(u->name, "%s: %s is too large, the most is %.10g", name, value, most);
+    }
     if (o->min < o->max && o->max >= INT_MAX) {
         return qn_cli_usage_error(u->name, "%s: '%s' is not %s >= %.10g", name, value, what, o->min);
     }

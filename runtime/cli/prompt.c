@@ -191,6 +191,22 @@ char **qn_stops_copy(const char *const *texts, size_t n, bool escape)
     return copies;
 }
 
+int qn_stops_of_options(const char *command, const qn_strs *texts, bool escape, char ***out)
+{
+    *out = qn_stops_copy(texts->items, texts->n, escape);
+    if (*out == NULL) {
+        return qn_cli_error("out of memory");
+    }
+    for (size_t i = 0; i < texts->n; i++) {
+        if ((*out)[i][0] == 0) {
+            qn_stops_free(*out);
+            *out = NULL;
+            return qn_cli_usage_error(command, "--stop: an empty text would end every answer");
+        }
+    }
+    return -1;
+}
+
 void qn_stops_free(char **copies)
 {
     for (size_t i = 0; copies != NULL && copies[i] != NULL; i++) {

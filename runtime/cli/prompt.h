@@ -48,6 +48,10 @@ size_t qn_unescape(char *text, size_t len);
 /* Copies of n texts, escapes resolved where `escape`: a malloc'ed list, NULL behind the last. NULL: out of
  * memory. */
 char **qn_stops_copy(const char *const *texts, size_t n, bool escape);
+
+/* Copies of --stop's texts; an empty one, which would end every answer, is refused. -1: go on; else the exit
+ * status, with *out NULL. */
+int qn_stops_of_options(const char *command, const qn_strs *texts, bool escape, char ***out);
 void qn_stops_free(char **copies);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -64,7 +65,14 @@ int qn_sampling_finish(qn_sampling_args *a, const char *command)
         return qn_cli_usage_error(command, "--seed: '%s' is neither a whole number of 64 bits nor -1",
                                   a->seed);
     }
-    return rc < 0 ? QN_EXIT_ERROR : -1;
+    if (rc < 0) {
+        return QN_EXIT_ERROR;
+    }
+    if (!(a->params.repeat_penalty > 0) || !isfinite(a->params.repeat_penalty)) {
+        return qn_cli_usage_error(command, "--repeat-penalty: %g is not a finite number > 0 (1 turns it off)",
+                                  (double)a->params.repeat_penalty);
+    }
+    return -1;
 }
 
 const char *qn_sampling_text(const quern_sampler_params *p, char text[160])

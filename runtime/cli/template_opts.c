@@ -32,37 +32,51 @@ void qn_template_args_free(qn_template_args *a)
     qn_strs_free(&a->vars);
 }
 
-static int add_var(json_t *vars, const char *item)
+static int add_var(json_t *vars, const char *item, qn_err *err)
 {
     const char *equal = strchr(item, '=');
     if (equal == NULL || equal == item) {
-        return qn_cli_error("--var: '%s' is not NAME=VALUE", item);
+        return qn_fail(err, "--var: '%s' is not NAME=VALUE", item);
     }
     char *name = strndup(item, (size_t)(equal - item));
     json_t *value = json_loads(equal + 1, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     value = value != NULL ? value : json_string(equal + 1);
-    if (name == NULL || value == NULL || json_object_set_new(vars, name, value) != 0) {
-        free(name);
-        return qn_cli_error("--var: '%s' is not UTF-8, or memory is short", item);
-    }
+    int bad = name == NULL || value == NULL || json_object_set_new(vars, name, value) != 0;
     free(name);
-    return QN_EXIT_OK;
+    return bad ? qn_fail(err, "--var: '%s' is not UTF-8, or memory is short", item) : 0;
+}
+
+static json_t *read_vars(const qn_template_args *a, qn_err *err)
+{
+    json_error_t why;
+    json_t *vars = a->kwargs != NULL ? json_loads(a->kwargs, JSON_ALLOW_NUL, &why) : json_object();
+    int rc = json_is_object(vars)
+                 ? 0
+                 : qn_fail(err, "--chat-template-kwargs: %s", vars != NULL ? "not a JSON object" : why.text);
+    for (size_t i = 0; i < a->vars.n && rc == 0; i++) {
+        rc = add_var(vars, a->vars.items[i], err);
+    }
+    if (rc != 0) {
+        json_decref(vars);
+        return NULL;
+    }
+    return vars;
+}
+
+int qn_template_args_check(const qn_template_args *a, const char *command)
+{
+    qn_err err;
+    json_t *vars = read_vars(a, &err);
+    json_decref(vars);
+    return vars != NULL ? -1 : qn_cli_usage_error(command, "%s", err.text);
 }
 
 json_t *qn_template_vars(const qn_template_args *a)
 {
-    json_error_t why;
-    json_t *vars = a->kwargs != NULL ? json_loads(a->kwargs, JSON_ALLOW_NUL, &why) : json_object();
-    if (!json_is_object(vars)) {
-        qn_cli_error("--chat-template-kwargs: %s", vars != NULL ? "not a JSON object" : why.text);
-        json_decref(vars);
-        return NULL;
-    }
-    for (size_t i = 0; i < a->vars.n; i++) {
-        if (add_var(vars, a->vars.items[i]) != QN_EXIT_OK) {
-            json_decref(vars);
-            return NULL;
-        }
+    qn_err err;
+    json_t *vars = read_vars(a, &err);
+    if (vars == NULL) {
+        qn_cli_error("%s", err.text);
     }
     return vars;
 }

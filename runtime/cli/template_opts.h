@@ -16,6 +16,9 @@ typedef struct qn_template_args {
 qn_opt_group qn_template_group(qn_template_args *a);
 void qn_template_args_free(qn_template_args *a);
 
+/* Refuses variables that are none. -1: go on; else the exit status. */
+int qn_template_args_check(const qn_template_args *a, const char *command);
+
 /* The variables as an object; later ones win. NULL after printing the error. VALUE is JSON where it is that
  * (false, 3, "3", ["a"]), else text. */
 json_t *qn_template_vars(const qn_template_args *a);

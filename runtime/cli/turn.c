@@ -50,12 +50,16 @@ const char *qn_turn_idle_option(const qn_turn_args *a)
     return t->kwargs != NULL && !qn_opt_from_env(t->kwargs) ? "--chat-template-kwargs" : NULL;
 }
 
-static int read_system(qn_turn *t, const qn_turn_args *a, bool escape)
+int qn_turn_check(const qn_turn_args *a, const char *command)
 {
     if (a->system != NULL && a->system_file != NULL) {
-        qn_cli_error("-sys together with -sysf");
-        return -1;
+        return qn_cli_usage_error(command, "-sys and -sysf: one of them");
     }
+    return qn_turn_wanted(a) ? qn_template_args_check(&a->template, command) : -1;
+}
+
+static int read_system(qn_turn *t, const qn_turn_args *a, bool escape)
+{
     if (a->system_file != NULL) {
         if (qn_cli_read_file(a->system_file, &t->system, &t->n_system) != 0) {
             return -1;

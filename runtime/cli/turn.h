@@ -17,6 +17,9 @@ void qn_turn_args_free(qn_turn_args *a);
 /* Whether prompts are turns: --chat, a system prompt or a template was given. */
 bool qn_turn_wanted(const qn_turn_args *a);
 
+/* Refuses values that no model would make good. -1: go on; else the exit status. */
+int qn_turn_check(const qn_turn_args *a, const char *command);
+
 /* The option on the command line that acts on a template where none is applied; NULL: there is none. */
 const char *qn_turn_idle_option(const qn_turn_args *a);
 

@@ -42,7 +42,7 @@ is "no template in the model" 1 '' 'has no chat template; choose one of alpaca, 
     "$quern" template "$model" --messages "$work/m.json"
 is "an unknown name" 1 '' "no chat template 'nosuch'" "$quern" template --chat-template nosuch --messages "$work/m.json"
 is "nothing to render with" 2 '' 'no template: give a model' "$quern" template
-is "a bad variable" 1 '' "'mood' is not NAME=VALUE" \
+is "a bad variable" 2 '' "'mood' is not NAME=VALUE" \
     "$quern" template --file "$work/t.jinja" --messages "$work/m.json" --var mood
 is "no list" 1 '' 'neither a JSON list of messages nor an object' \
     "$quern" template --file "$work/t.jinja" --messages - <<<'{}'
@@ -69,7 +69,7 @@ printf 'B\n' >"$work/sys"
     { echo "--show-prompt does not show spans"; failed=1; }
 is "run --chat without a template" 1 '' 'has no chat template; choose one of' "$quern" run "$model" -p A --chat -n 1
 is "run with a template that refuses" 1 '' 'Not you' "$quern" run "$model" -p A --chat-template "$work/no.jinja" -n 1
-is "-sys and -sysf" 1 '' 'sys together with -sysf' "$quern" run "$model" -p A -sys a -sysf b --chat-template chatml -n 1
+is "-sys and -sysf" 2 '' 'sys and -sysf: one of them' "$quern" run "$model" -p A -sys a -sysf b --chat-template chatml -n 1
 is "--var without --chat" 2 '' 'var without --chat' "$quern" run "$model" -p A --var a=1 -n 1
 is "kwargs without --chat" 2 '' 'kwargs without --chat' "$quern" run "$model" -p A --chat-template-kwargs '{"a":1}' -n 1
 exit "$failed"

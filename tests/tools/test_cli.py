@@ -78,8 +78,37 @@ class Front(CliTest):
                      ["--special", "maybe"], ["-c", "99999999999"], ["--temp"], ["--json=1"], ["-m", self.model],
                      ["another", "one"], ["--end-token", "1,x"], ["--device", "-1"]):
             self.refuse([], "run", self.model, "-p", "A", *args, code=2)
-        self.refuse(["repeat penalty"], "run", self.model, "-p", "A", "--repeat-penalty", "0")
+        for args, words in ((["-c", "4000000000"], "-c: 4000000000 is too large, the most is 2147483647;"),
+                            (["-n", "9" * 30], "-n: %s is too large, the most is 2147483647;" % ("9" * 30)),
+                            (["--temp", "1e12"], "--temp: 1e12 is too large"), (["--top-p", "1.5"], "--top-p: '1.5' is not a number in 0..1;"),
+                            (["-t", "x"], "-t: 'x' is not a whole number in 1..4096;")):
+            self.refuse([words], "run", self.model, "-p", "A", *args, code=2)
         self.refuse(["no model"], "run", "-p", "A", code=2)
+
+    def test_bad_values_are_told_before_a_model_is_read(self):
+        none = self.path("none.gguf")
+        for command in (["run", none, "-p", "A", "--chat"], ["chat", none]):
+            for args, words in ((["--repeat-penalty", "0"], "--repeat-penalty: 0 is not"), (["--repeat-penalty", "-1"], "--repeat-penalty: -1"),
+                                (["--repeat-penalty", "1e39"], "--repeat-penalty: inf"), (["--stop", ""], "--stop: an empty text"),
+                                (["--stop", "x", "--stop", "\\x00"], "--stop: an empty text"), (["--var", "x"], "--var: 'x' is not NAME=VALUE"),
+                                (["--var", "=1"], "--var: '=1' is not NAME=VALUE"), (["--chat-template-kwargs", "[1]"], "not a JSON object"),
+                                (["--chat-template-kwargs", "{"], "--chat-template-kwargs: "), (["-sys", "a", "-sysf", "b"], "-sys and -sysf")):
+                self.refuse([words], *command, *args, code=2)
+        self.refuse(["--var: 'x'"], "template", none, "--messages", none, "--var", "x", code=2)
+
+    def test_draft_replaces_nothing(self):
+        path = self.path("drafted.yaml")
+        self.assertEqual(self.quern("draft", self.model, "-o", path).code, 0)
+        drafted = self.quern("draft", self.model).out
+        self.assertEqual(read(path), drafted)
+        self.file("drafted.yaml", b"my own work\n")
+        self.refuse(["drafted.yaml", "is there already"], "draft", self.model, "-o", path)
+        self.assertEqual(read(path), b"my own work\n")
+        os.symlink(self.path("nowhere"), self.path("link.yaml"))
+        self.refuse(["link.yaml", "is there already"], "draft", self.model, "-o", self.path("link.yaml"))
+        self.assertFalse(os.path.exists(self.path("nowhere")))
+        self.assertEqual(self.quern("draft", self.model, "-o", "/dev/stdout").out, drafted)
+
 
 
 class Run(CliTest):
@@ -130,7 +159,6 @@ class Run(CliTest):
         self.expect("ab", "-p", "D", "-r", "cS")
         self.expect(" Hello", "-p", "A", "--stop=\\x20w")
         self.expect("", "-p", "B", "--stop", EMOJI)
-        self.refuse(["empty"], "run", self.model, "-p", "A", "--stop", "")
 
     def test_lengths(self):
         self.assertIn("stop: length after 0 tokens", self.expect("", "-p", "C", "-n", "0").err)

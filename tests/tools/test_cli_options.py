@@ -159,6 +159,21 @@ class Options(CliCase):
         self.assertIn("error: the prompt has 65 tokens", whole)
         self.refuse(["--log-file", "/no/such"], "run", self.model, "-p", "A", "--log-file", "/no/such/file")
 
+    def test_log_file_on_a_full_disk(self):
+        """Said once, with status 1; the answer is whole, whatever its form."""
+        full = ["--log-file", "/dev/full"]
+        for extra in ([], ["-v"], ["-q"], ["--json"], ["--debug", "all"]):
+            r = self.answer("-p", "A", *full, *extra)
+            self.assertEqual(r.code, 1, extra)
+            self.assertEqual(r.json["text"] if "--json" in extra else r.text, " Hello world!")
+            errors = re.findall("quern: error: .*", r.err)
+            self.assertEqual(errors, ["quern: error: --log-file /dev/full: No space left on device; nothing more is written there"])
+        r = self.quern("run", self.model, "-p", "C" * 64, *full)
+        self.assertEqual(r.code, 1)
+        self.assertIn("error: the prompt has 65 tokens", r.err)  # the other error is not lost
+        r = self.quern("bench", self.model, "-p", "4", "-n", "0", "-r", "1", "-o", "json", *full)
+        self.assertEqual((r.code, len(r.json)), (1, 1))
+
     def test_debug(self):
         for topic in ("options", "engine", "prompt", "chunks", "tokens", "all"):
             self.expect(" Hello world!", "-p", "A", "--debug", topic)
