@@ -36,6 +36,11 @@ foreach(lib gpu/cuda/1 cublaslt/cublasLt/13)
   set_target_properties(fake_${source} PROPERTIES OUTPUT_NAME ${soname} SOVERSION ${version} VERSION ${version}
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake_gpu)
 endforeach()
+# Makes libraries missing that are there.
+add_library(no_library SHARED ${CMAKE_CURRENT_SOURCE_DIR}/fake/no_library.c)
+target_compile_definitions(no_library PRIVATE _GNU_SOURCE)
+target_link_libraries(no_library PRIVATE ${CMAKE_DL_LIBS})
+set_target_properties(no_library PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/fake_gpu)
 # GPU rows of docs/bug-cases.md.
 if(QUERN_NVRTC_TESTS)
   add_test(NAME cli_card COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_cli_card.py

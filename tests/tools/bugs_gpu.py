@@ -2,9 +2,11 @@
 """Bug cases B23 to B29 of docs/bug-cases.md: bugs_gpu.py QUERN FAKE_GPU_DIR [unittest arguments]. FAKE_GPU_DIR holds a
 libcuda.so.1 and a libcublasLt.so.13 without arithmetic (tests/fake/fake_gpu.c); NVRTC is a real one."""
 import array
+import ctypes
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,13 @@ import cli_case
 from cli_case import DATA, HANG, SOURCE, CliCase, read, table
 
 QUANTS = os.path.join(DATA, "goldens", "quants")
+
+
+def permissions_count():
+    """In a child, before it becomes another program: root is asked for permission like anybody else."""
+    if os.geteuid() == 0:
+        drop_from_bounds, dac_override = 24, 1  # prctl(2), capabilities(7)
+        ctypes.CDLL(None).prctl(drop_from_bounds, dac_override, 0, 0, 0)
 
 
 class Gpu(CliCase):
@@ -81,6 +90,45 @@ class Gpu(CliCase):
         self.assertIn("no_such_name", r.err)
         self.assertRegex(r.err, r"norm\.cu\(\d+\)")
         self.clean(r)
+
+    def without(self, *names):
+        """Variables under which these libraries are nowhere."""
+        env = {"LD_PRELOAD": os.path.join(FAKE, "libno_library.so"), "NO_LIBRARY": ":".join(names)}
+        if cli_case.SANITIZED:  # it would be the first library; NVRTC, looked at and put back, leaks
+            env["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0"
+        return env
+
+    def test_b23_libraries_that_are_not_there(self):
+        """Said with the remedy; `auto` goes on with the CPU."""
+        for names, words in ((["libnvrtc"], ["NVRTC", "is missing", "remedy: pip install nvidia-cuda-nvrtc", "libnvrtc.so.13"]),
+                             (["libnvrtc-builtins"], ["NVRTC", "libnvrtc-builtins.so.1", "is missing beside it"]),
+                             (["libnvrtc", "libcublasLt"], ["NVRTC", "is missing", "remedy"])):
+            r = self.run_gpu("--backend", "cuda", env=self.without(*names))
+            self.fails(["backend cuda: "] + words[:2], r)
+            for w in words:
+                self.assertIn(w, r.err)
+            self.clean(r)
+            r = self.run_gpu(env=self.without(*names))
+            self.assertEqual((r.code, r.text), (0, " Hello world!"), r.err)
+            self.assertEqual(r.err.count("backend cpu: NVRTC"), 1, r.err)
+            r = self.gpu("doctor", env=self.without(*names))
+            self.assertRegex(r.text, r"(?s)NVRTC +not found.*Missing or in doubt:\n- NVRTC.*Models run on the CPU")
+            r = self.quern("ptx", self.model, "--arch", "sm_80", env=self.without(*names))
+            self.fails(["NVRTC", "is missing"], r)
+
+    def test_b23_no_cublaslt(self):
+        """quern's own kernel multiplies, which is said; asked for by name, the library is an error."""
+        env = self.without("libcublasLt")
+        r = self.run_gpu("--backend", "cuda", env=env)
+        self.assertEqual(r.code, 0, r.err)
+        self.assertEqual(r.err.count("products of prompts by quern's own kernel"), 1, r.err)
+        self.assertIn("cuBLASLt is missing (remedy: pip install nvidia-cublas", r.err)
+        self.clean(r)
+        self.fails(["--prefill cublaslt: cuBLASLt is missing"], self.run_gpu("--backend", "cuda", "--prefill", "cublaslt", env=env))
+        r = self.run_gpu(env=env)
+        self.assertEqual((r.code, r.text), (0, " Hello world!"), r.err)
+        self.assertEqual(r.err.count("backend cpu: cuBLASLt is missing"), 1, r.err)
+        self.assertRegex(self.gpu("doctor", env=env).text, r"cuBLASLt +not found")
 
     # B24: card, driver and NVRTC of different years
     def test_b24_card_newer_than_nvrtc(self):
@@ -158,6 +206,38 @@ class Gpu(CliCase):
         self.assertEqual((os.listdir(self.path("home")), os.path.exists(self.path("xdg"))), ([], False))
         r = self.run_gpu("--backend", "cuda", "--cache", "none")
         self.assertIn("not kept", r.err)
+
+    def test_b26_read_only_home_away_from_a_checkout(self):
+        """One file, copied away, for a user who may write nowhere: the right text, and one line that says where kernels stay."""
+        away, home = self.path("away"), self.path("read-only")
+        os.makedirs(away)
+        os.makedirs(home, mode=0o555)
+        self.addCleanup(os.chmod, home, 0o755)
+        binary = shutil.copy(cli_case.QUERN, away)
+        try:
+            subprocess.run(["mkdir", os.path.join(home, "x")], preexec_fn=permissions_count, stderr=subprocess.DEVNULL, check=True)
+            self.skipTest("this user may write everywhere")
+        except subprocess.CalledProcessError:
+            pass
+        env = {"HOME": home, "XDG_CACHE_HOME": None}
+        how = {"cache": None, "env": env, "binary": binary, "prepare": permissions_count}
+        r = self.run_gpu("--backend", "cpu", **dict(how, env=dict(env)))
+        self.assertEqual((r.code, r.text), (0, " Hello world!"), r.err)
+        want = self.run_gpu("--backend", "cuda").text
+        r = self.run_gpu("--backend", "cuda", **dict(how, env=dict(env)))
+        self.assertEqual((r.code, r.text), (0, want), r.err)
+        notes = re.findall("quern: kernel cache: .*", r.err)
+        self.assertEqual(len(notes), 1, r.err)
+        for words in (home + "/.cache", "Permission denied", "kernels stay in memory, for this run only"):
+            self.assertIn(words, notes[0])
+        self.assertRegex(r.err, r"kernels: 0 cached, \d+ compiled")
+        self.clean(r)
+        self.assertEqual((os.listdir(home), os.listdir(away)), ([], ["quern"]))
+        os.chmod(home, 0o755)  # and where it may write, it does so where the order says
+        r = self.run_gpu("--backend", "cuda", **dict(how, env=dict(env)))
+        self.assertEqual((r.code, r.text, r.err.count("kernel cache:")), (0, want, 0), r.err)
+        self.assertIn(os.path.join(home, ".cache", "quern"), self.gpu("doctor", **dict(how, env=dict(env))).text)
+        self.assertRegex(self.run_gpu("--backend", "cuda", **dict(how, env=dict(env))).err, r"kernels: \d+ cached, 0 compiled")
 
     # B27: the first run
     def test_b27_says_that_it_compiles(self):

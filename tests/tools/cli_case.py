@@ -86,12 +86,15 @@ class CliCase(unittest.TestCase):
     def start(self, *args, **kw):
         return subprocess.Popen([QUERN] + list(args), **kw)
 
-    def quern(self, *args, stdin=b"", timeout=HANG, memory=None, env=None, **kw):
-        """stdin: bytes, or a file; memory: most bytes of address space; env: changed variables, None unsets."""
+    def quern(self, *args, stdin=b"", timeout=HANG, memory=None, env=None, binary=QUERN, prepare=None, **kw):
+        """stdin: bytes, or a file; memory: most bytes of address space; env: changed variables, None unsets; prepare: is called
+        in the child."""
         def limit():
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             if memory is not None and not SANITIZED:
                 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+            if prepare is not None:
+                prepare()
 
         full = dict(os.environ)
         for k, v in (env or {}).items():
@@ -102,7 +105,7 @@ class CliCase(unittest.TestCase):
         streams.update(kw)
         streams["input" if isinstance(stdin, bytes) else "stdin"] = stdin
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        p = subprocess.run([QUERN] + [str(a) for a in args], timeout=timeout, env=full, preexec_fn=limit, **streams)
+        p = subprocess.run([binary] + [str(a) for a in args], timeout=timeout, env=full, preexec_fn=limit, **streams)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return Result(p.returncode, p.stdout or b"", p.stderr or b"", seconds)

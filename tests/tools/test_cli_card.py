@@ -128,22 +128,11 @@ class Card(CliCase):
             self.assertNotIn("products: timed", self.card(*args, option, cache="untuned").err)
 
     def test_without_the_library(self):
-        """Only the driver is there: quern's own kernel serves, and that is said; asked for by name, it is an error."""
-        alone = self.path("driver")
-        os.mkdir(alone)
-        os.symlink(os.path.join(FAKE, "libcuda.so.1"), os.path.join(alone, "libcuda.so.1"))
-        empty = {"LD_LIBRARY_PATH": alone, "CUDA_PATH": self.path("nowhere"), "CUDA_HOME": self.path("nowhere")}
-        doctor = self.quern("doctor", env=self.environment(**empty)).out.decode()
-        if not re.search(r"cuBLASLt +not found", doctor):
-            self.skipTest("a real cuBLASLt is installed")
-        args = ["run", self.model, "-p", "A", "-n", "1", "--backend", "cuda"]
-        r = self.card(*args, env=empty)
-        self.assertIn("products of prompts by quern's own kernel", r.err)
-        self.clean()
-        r = self.quern(*args, "--prefill", "cublaslt", env=self.environment(**empty))
-        self.assertEqual(r.code, 1)
-        self.assertIn("--prefill cublaslt: cuBLASLt is missing", r.err)
-        r = self.card("plan", self.model, "--kernels", "--phase", "prefill", env=empty)
+        """The plan says which kernels take its place."""
+        env = {"LD_PRELOAD": os.path.join(FAKE, "libno_library.so"), "NO_LIBRARY": "libcublasLt"}
+        if SANITIZED:
+            env["ASAN_OPTIONS"] = "verify_asan_link_order=0"
+        r = self.card("plan", self.model, "--kernels", "--phase", "prefill", env=env)
         self.assertIn(b"mma f16", r.out)
         self.assertNotIn(b"cuBLASLt", r.out)
 
