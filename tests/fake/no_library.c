@@ -1,5 +1,5 @@
-// no_library.c: preloaded, makes libraries missing: dlopen finds none whose name begins with a word of NO_LIBRARY
-// (words behind colons). For glibc.
+// no_library.c: preloaded, makes libraries missing: dlopen finds none whose name begins with a word of
+// NO_LIBRARY (words behind colons). For glibc.
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdlib.h>
