@@ -29,17 +29,6 @@ constexpr int a_at = h_at + (P::h_bytes ? spec::outs * h_pitch : 0), s_at = a_at
 constexpr int stage_bytes = (s_at + 4 * ROWS * s_pitch + 15) / 16 * 16;
 constexpr int w_items = spec::outs * CHUNK / THREADS, x_items = ROWS * CHUNK / THREADS;
 
-// place_of, whose divisors are powers of two.
-QN_DEV int place_in_row(int n_group, int g)
-{
-    const int first = g / SPAN * SPAN, n = min(n_group - first, (int)SPAN),
-              shift = n > 64   ? 2
-                      : n > 32 ? 1
-                               : 0;
-    const int lanes = (n + (1 << shift) - 1) >> shift, r = g - first;
-    return first + (r & ((1 << shift) - 1)) * lanes + (r >> shift);
-}
-
 struct tile_place {
     const u8 *w, *x;
     i64 n_out;

@@ -83,6 +83,9 @@ foreach(op IN LISTS emu_ops_tested)
   add_test(NAME emu-op-${op} COMMAND emu_ops ${op})
   set_tests_properties(emu-op-${op} PROPERTIES LABELS emu TIMEOUT ${hang})
 endforeach()
+add_test(NAME emu-op-linear-sm90a COMMAND emu_ops linear "" sm90a) # products of warpgroups
+add_test(NAME emu-op-glu-sm90a COMMAND emu_ops glu "" sm90a)
+set_tests_properties(emu-op-linear-sm90a emu-op-glu-sm90a PROPERTIES LABELS emu TIMEOUT 600)
 foreach(variant sm75 sm90a) # the other kernels of attention over many rows
   add_test(NAME emu-op-attention-${variant} COMMAND emu_ops attention "" ${variant})
   set_tests_properties(emu-op-attention-${variant} PROPERTIES LABELS emu TIMEOUT ${hang})

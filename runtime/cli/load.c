@@ -23,7 +23,7 @@ const char *const qn_decode_attentions[] = {"mma", "rows", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
 
 const char *const qn_weight_cache_names[] = {"auto", "on", "off", "serial", NULL};
-const char *const qn_prefill_names[] = {"auto", "cublaslt", "mma", "mmq", NULL};
+const char *const qn_prefill_names[] = {"auto", "cublaslt", "mma", "mmq", "wgmma", NULL};
 
 static const qn_opt load_opts[] = {
     {"-m, --model", "FILE", "The GGUF file, instead of the first argument.", QN_OPT_STR,
@@ -66,9 +66,9 @@ static const qn_opt backend_opts[] = {
      "own fetches; plain, the kernels of decode (backend cuda). Default: flash.",
      QN_OPT_CHOICE, offsetof(qn_model_args, attention), 0, 0, qn_attention_names},
     {"--prefill", "NAME",
-     "Products of prompts: cublaslt; mma, an own kernel; mmq, 8-bit activations; auto (backend cuda). "
-     "Default: "
-     "auto.",
+     "Products of prompts: cublaslt; mma, an own kernel; mmq, 8-bit activations; wgmma, of sm_90a, from "
+     "quantised "
+     "weights; auto (backend cuda). Default: auto.",
      QN_OPT_CHOICE, offsetof(qn_model_args, prefill), 0, 0, qn_prefill_names},
     {"--weight-cache", "NAME",
      "Weights kept as f16 for prompts: on; off: made for each use, beside the products; serial: between them "

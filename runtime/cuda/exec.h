@@ -145,6 +145,8 @@ int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *lis
 /* tensor_maps.c: maps of the KV caches (mem.k, mem.v) to device memory at `at`, 2 a cache; fills mem.k_map
  * and mem.v_map. */
 int qn_cuda_make_maps(qn_cuda_exec *x, uint64_t at, qn_err *err);
+/* Maps of mem.a16 with rows of each of n widths. */
+int qn_cuda_make_act_maps(qn_cuda_exec *x, uint64_t at, const int *widths, int n, qn_err *err);
 /* The list a run takes. */
 const qn_cuda_list *qn_cuda_list_of(const qn_cuda_exec *x, const qn_run *r);
 

@@ -171,6 +171,13 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
         }
         r = x->cuda.api.MemsetD8Async(m->pairs, 0, 8, x->stream);
     }
+    int widths[QN_CUDA_ACT_WIDTHS], n = qn_cuda_act_widths(p, o, widths);
+    n = n < QN_CUDA_ACT_WIDTHS ? n : QN_CUDA_ACT_WIDTHS; /* lowering refuses more */
+    if (n > 0 && !r &&
+        (alloc(x, QN_CUDA_MAP_BYTES * (size_t)n, "tensor maps", &m->act_maps, err) ||
+         qn_cuda_make_act_maps(x, m->act_maps, widths, n, err))) {
+        return -1;
+    }
     m->weight = weight_address;
     m->table = table_address;
     m->user = x;

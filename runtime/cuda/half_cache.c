@@ -23,7 +23,7 @@ int qn_product_weights(const qn_step *s, const qn_tensor *w[3])
 bool qn_half_kept(const qn_step *s, const qn_tensor *t, const qn_exec_opts *opts)
 {
     return s->rows == QN_ROWS_TOKENS && t->type != QN_F16 && t->type != QN_BF16 &&
-           !qn_cuda_takes_mmq(s, opts);
+           !qn_cuda_takes_mmq(s, opts) && !qn_cuda_takes_wgmma(t, opts);
 }
 
 static bool known(const qn_half_cache *c, const qn_tensor *t)

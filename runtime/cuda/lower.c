@@ -24,7 +24,7 @@ static size_t fresh_halves(const qn_step *s, const qn_exec_opts *opts)
     for (int i = 0; i < n; i++) {
         bool kept = opts->weight_cache == QN_WEIGHT_CACHE_ON && qn_half_kept(s, w[i], opts);
         bool direct = w[i]->type == QN_F16 || w[i]->type == QN_BF16;
-        bool whole = qn_cuda_takes_mmq(s, opts);
+        bool whole = qn_cuda_takes_mmq(s, opts) || qn_cuda_takes_wgmma(w[i], opts);
         bytes += direct || kept || whole ? 0 : (size_t)(2 * w[i]->ne[0] * w[i]->ne[1]);
     }
     return s->rows == QN_ROWS_OUTPUTS && bytes > QN_CUDA_HEAD_CHUNK ? QN_CUDA_HEAD_CHUNK : bytes;
@@ -218,7 +218,7 @@ static int own_gemm(lowerer *l, const qn_cuda_gemm *g)
 int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g)
 {
     qn_prefill route = l->opts->exec->prefill;
-    if (route == QN_PREFILL_MMA || route == QN_PREFILL_MMQ) {
+    if (route >= QN_PREFILL_MMA) {
         return own_gemm(l, g);
     }
     qn_cuda_action *a = qn_lower_add(l);
@@ -323,6 +323,14 @@ int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, 
 {
     memset(out, 0, sizeof *out);
     lowerer l = {.out = out, .plans = plans, .opts = opts, .err = err};
+    if (opts->exec->prefill == QN_PREFILL_WGMMA && opts->variant < QN_VARIANT_SM90A) {
+        return qn_fail(err, "--prefill wgmma is for sm_90a; the kernels here are of variant %s",
+                       qn_variant_name(opts->variant));
+    }
+    int widths[QN_CUDA_ACT_WIDTHS];
+    if (qn_cuda_act_widths(plans, opts->exec, widths) > QN_CUDA_ACT_WIDTHS) {
+        return qn_fail(err, "--prefill wgmma: products of more than %d different widths", QN_CUDA_ACT_WIDTHS);
+    }
     if (lower_plan(&l, &plans->decode, &out->decode, LOWER_DECODE) || qn_lower_choices(&l, &plans->decode) ||
         (opts->persistent && qn_lower_persistent(&l)) ||
         lower_plan(&l, &plans->prefill, &out->few, LOWER_FEW) ||

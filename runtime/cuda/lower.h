@@ -13,6 +13,8 @@
 
 enum {
     QN_CUDA_FEW = 8,
+    QN_CUDA_ACT_WIDTHS = 512,  /* different widths of products by tensor copies; more are refused */
+    QN_CUDA_MAP_BYTES = 128,   /* of a tensor map */
     QN_CUDA_PROMPT_ROWS = 512, /* chunks of up to so many tokens are captured (prompt_graph.c) */
     QN_CUDA_HEAD_FEW = 4,      /* rows of logits up to which the head of a prompt runs as in decode */
     QN_CUDA_ARGS = 24,
@@ -72,6 +74,7 @@ typedef struct qn_cuda_mem {
     uint64_t found, arrived; /* of the choices: candidates by block, blocks that have ended */
     uint64_t sample_work, ring;
     uint64_t *k_map, *v_map; /* by KV cache index: tensor maps of the caches, 0: none (qn_tma_of) */
+    uint64_t act_maps;       /* maps of a16 by width (qn_cuda_act_widths), QN_CUDA_MAP_BYTES each */
     uint64_t pairs;          /* two words, zero between launches (attention_tma.cu) */
     uint64_t (*weight)(const void *user, const qn_tensor *t); /* 0 for NULL */
     uint64_t (*table)(const void *user, const float *table);
@@ -192,6 +195,7 @@ typedef struct qn_lower_opts {
     bool f32_activations; /* products of few rows take f32 activations for every weight type */
     bool persistent;      /* the decode list as one launch too */
     int multiprocessors;  /* for launch shapes only, never for constants */
+    int product_tokens;   /* tile of product_wgmma.cu for any number of rows; 0: by rows */
     size_t head_chunk;    /* most bytes of the head as 16-bit rows at a time; 0: QN_CUDA_HEAD_CHUNK */
 } qn_lower_opts;
 
@@ -211,6 +215,14 @@ typedef struct qn_tma {
     uint32_t box[4];
 } qn_tma;
 qn_tma qn_tma_of(const qn_kv_cache *kv, const qn_exec_opts *opts);
+
+/* Does product_wgmma.cu multiply this weight, as planes or as f16 rows? */
+bool qn_cuda_takes_wgmma(const qn_tensor *t, const qn_exec_opts *opts);
+/* Widths of the activations that it reads as tensors, each once, into widths[QN_CUDA_ACT_WIDTHS]; returns how
+ * many there are (more than that: too many). */
+int qn_cuda_act_widths(const qn_plans *p, const qn_exec_opts *opts, int *widths);
+/* What it copies of rows of n_in values at a time: 64 values of 64 rows. */
+qn_tma qn_act_tma_of(int n_in, const qn_exec_opts *opts);
 
 /* Bytes of a weight on the device: planes of a quantised one (kernel_src/planes.cuh), its own bytes
  * otherwise. */

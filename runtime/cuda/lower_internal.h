@@ -75,6 +75,9 @@ int qn_lower_linear_few(lowerer *l);
 int qn_lower_linear_many(lowerer *l);
 int qn_lower_glu_many(lowerer *l);
 int qn_lower_glu_act(lowerer *l, bool raw);
+/* lower_wgmma.c: the first of n weights, and those behind it of its type: g->out = a16 * w^T. Returns how
+ * many it took; -1: error. */
+int qn_lower_wgmma(lowerer *l, const qn_tensor *const *w, int n, const qn_cuda_gemm *g);
 int qn_lower_half(lowerer *l, const qn_tensor *t); /* a kept weight's way into 16-bit rows */
 /* What the readers of view v, which l->step writes, take: 0 f32 only, 1 f16, 2 bf16; *f32: does anybody take
  * f32? The 16-bit form goes to mem->a16 and row_scale, and stands from now on. */

@@ -208,7 +208,8 @@ static int one_product(lowerer *l, const qn_tensor *const *w, int i, int n, qn_c
         k++;
     } while (k < n && (plain  ? w[k]->type == w[i]->type && qn_lower_weight(l, w[k]) == end
                        : kept ? m->half(m->user, w[k]) == end
-                              : !is_16bit(w[k]) && !(m->half && m->half(m->user, w[k]))));
+                              : !is_16bit(w[k]) && !(m->half && m->half(m->user, w[k])) &&
+                                    !qn_cuda_takes_wgmma(w[k], l->opts->exec)));
     int rc = qn_lower_gemm(l, &g);
     l->w16 = 0;
     return rc ? -1 : k - i;
@@ -226,7 +227,9 @@ static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, ui
             return -1;
         }
         bool large = l->step->rows == QN_ROWS_OUTPUTS && !is_16bit(w[i]);
-        if (large && (n > 1 || 2 * w[i]->ne[0] * w[i]->ne[1] > most)) {
+        if (qn_cuda_takes_wgmma(w[i], l->opts->exec)) {
+            taken = qn_lower_wgmma(l, w + i, n - i, &g);
+        } else if (large && (n > 1 || 2 * w[i]->ne[0] * w[i]->ne[1] > most)) {
             taken = pieces(l, w[i], g) ? -1 : 1;
         } else {
             taken = one_product(l, w, i, n, g);

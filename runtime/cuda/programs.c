@@ -108,6 +108,7 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        .v = l.some,
                        .k_map = l.some,
                        .v_map = l.some,
+                       .act_maps = p,
                        .pairs = p,
                        .parts = p,
                        .w16 = {p, p},

@@ -98,9 +98,13 @@ qn_tensor *case_tensor(emu_case *c, qn_type type, int n_in, int n_out, float sca
 void case_fill(emu_case *c, int buf, float scale)
 {
     size_t n = (size_t)c->bufs[buf].width * CASE_UBATCH;
-    c->start[buf] = case_alloc(c, n * sizeof(float));
+    const size_t all = n / CASE_UBATCH * CASE_ROWS;
+    c->start[buf] = case_alloc(c, all * sizeof(float));
     for (size_t i = 0; i < n; i++) {
         c->start[buf][i] = scale * case_uniform(c);
+    }
+    for (size_t i = n; i < all; i++) {
+        c->start[buf][i] = -0.75f * c->start[buf][i - n];
     }
 }
 

@@ -8,6 +8,7 @@
 enum {
     CASE_VOCAB = 64,
     CASE_UBATCH = 16,
+    CASE_ROWS = 80, /* most rows of a run, with which n_ubatch grows */
     CASE_TENSORS = 12,
     CASE_ALLOCS = 24,
     CASE_BUFS = 5,
@@ -20,7 +21,7 @@ typedef struct emu_case {
     qn_model model;
     qn_plans plans;
     qn_buf bufs[CASE_BUFS];  /* 0 x, 1 out, 2 base, 3 logits, 4 y */
-    float *start[CASE_BUFS]; /* values before the run, [CASE_UBATCH][width]; NULL: unwritten */
+    float *start[CASE_BUFS]; /* values before the run, [CASE_ROWS][width]; NULL: unwritten */
     qn_kv_cache kv;
     float *k, *v;     /* cache before the run, [rows], f16 values; NULL: empty */
     qn_step steps[3]; /* plans.prefill.n_step of them; the last one's output is compared */

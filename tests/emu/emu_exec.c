@@ -143,7 +143,34 @@ static int alloc_maps(emu_exec *x, qn_err *err)
             memcpy((void *)(uintptr_t)*at, &map, sizeof map);
         }
     }
+    int widths[QN_CUDA_ACT_WIDTHS], n = qn_cuda_act_widths(p, &x->base.opts, widths);
+    if (alloc(&m->act_maps, "tensor maps", QN_CUDA_MAP_BYTES * (size_t)n, EMU_READ_ONLY, err)) {
+        return -1;
+    }
+    for (int i = 0; i < n; i++) {
+        qn_tma t = qn_act_tma_of(widths[i], &x->base.opts);
+        emu_tensor_map map = {.base = m->a16};
+        memcpy(map.dims, t.dims, sizeof map.dims);
+        memcpy(map.strides, t.strides, sizeof map.strides);
+        memcpy(map.box, t.box, sizeof map.box);
+        memcpy((void *)(uintptr_t)(m->act_maps + QN_CUDA_MAP_BYTES * (uint64_t)i), &map, sizeof map);
+    }
     return alloc(&m->pairs, "pairs", 8, 0, err);
+}
+
+/* Activations as 16-bit rows. Tensor copies fetch rows that nobody has written, whose products nobody reads:
+ * there NaN stands. */
+static int alloc_a16(emu_exec *x, size_t bytes, qn_err *err)
+{
+    bool tensor = x->base.opts.prefill == QN_PREFILL_WGMMA;
+    if (alloc(&x->mem.a16, "f16 activations", bytes, EMU_UNWRITTEN, err)) {
+        return -1;
+    }
+    for (size_t i = 0; tensor && i + 2 <= bytes; i += 2) {
+        const uint16_t nan = 0x7e01;
+        emu_put(x->mem.a16 + i, &nan, sizeof nan);
+    }
+    return 0;
 }
 
 static int alloc_all(emu_exec *x, qn_err *err)
@@ -191,7 +218,7 @@ static int alloc_all(emu_exec *x, qn_err *err)
                    alloc(&m->parts, "attention parts", z.parts, EMU_UNWRITTEN, err) ||
                    alloc(&m->w16[0], "f16 weights", z.w16, EMU_UNWRITTEN, err) ||
                    alloc(&m->w16[1], "f16 weights", z.w16, EMU_UNWRITTEN, err) || alloc_halves(x, err) ||
-                   alloc_maps(x, err) || alloc(&m->a16, "f16 activations", z.a16, EMU_UNWRITTEN, err) ||
+                   alloc_a16(x, z.a16, err) || alloc_maps(x, err) ||
                    alloc(&m->row_scale, "row factors", z.row_scale, EMU_UNWRITTEN, err) ||
                    alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
                    alloc(&m->part_count, "part count", z.part_count, 0, err) ||
@@ -490,6 +517,7 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .f32_activations = opts->f32_activations,
                         .no_fuse = opts->no_fuse,
                         .persistent = opts->persistent,
+                        .product_tokens = emu->product_tokens,
                         .head_chunk = EMU_HEAD_CHUNK};
     if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err) ||
         repack_all(x, err) || make_halves(x, err) || place_phases(x, err)) {

@@ -10,8 +10,9 @@ typedef enum emu_list { EMU_LIST_AUTO, EMU_LIST_FEW, EMU_LIST_PREFILL } emu_list
 typedef struct emu_exec_opts {
     int variant, multiprocessors; /* qn_lower_opts */
     uint64_t seed;
-    bool padded;   /* grids as in a captured prompt: of the bucket's rows (runtime/cuda/prompt_graph.c) */
-    emu_list list; /* of prefill runs; AUTO: as the CUDA executor chooses */
+    bool padded; /* grids as in a captured prompt: of the bucket's rows (runtime/cuda/prompt_graph.c) */
+    int product_tokens; /* qn_lower_opts */
+    emu_list list;      /* of prefill runs; AUTO: as the CUDA executor chooses */
     const emu_program *programs;
     int n_program;
 } emu_exec_opts;

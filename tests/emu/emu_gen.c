@@ -69,10 +69,14 @@ static int add_route(int i, qn_lower_opts *lo, qn_exec_opts *o, const qn_plans *
 {
     const qn_step *s = &plans->prefill.steps[0];
     qn_type type = s->op->id == QN_OP_LINEAR ? s->w[0]->type : QN_F32;
-    lo->variant = i == 9 ? QN_VARIANT_SM75 : i == 12 ? QN_VARIANT_SM90A : QN_VARIANT_SM80;
+    lo->variant = i == 9 ? QN_VARIANT_SM75 : i >= 12 ? QN_VARIANT_SM90A : QN_VARIANT_SM80;
     lo->persistent = i == 10;
     o->tma_attention = i == 12;
-    o->prefill = i == 9 || i == 11 ? QN_PREFILL_MMQ : QN_PREFILL_AUTO;
+    o->prefill = i == 9 || i == 11 ? QN_PREFILL_MMQ : i > 12 ? QN_PREFILL_WGMMA : QN_PREFILL_AUTO;
+    lo->product_tokens = i > 12 ? 64 << (i - 13) : 0;
+    if (i > 13) { /* wider tiles: a type of each kind will do */
+        return type != QN_Q4_K && type != QN_Q6_K && type != QN_Q2_K;
+    }
     if (i == 9) { /* without tensor cores for bytes: a type of each kind will do */
         return type != QN_F16 && type != QN_BF16 && type != QN_Q8_0 && type != QN_Q4_K && type != QN_Q6_K &&
                type != QN_Q2_K;
@@ -97,7 +101,7 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
     mem.k_map = mem.k;
     mem.v_map = mem.v;
     int rc = mem.bufs && mem.k && mem.v ? 0 : qn_fail(err, "out of memory");
-    for (int i = 0; i < 13 && rc == 0; i++) {
+    for (int i = 0; i < 16 && rc == 0; i++) {
         qn_lowered low;
         qn_exec_opts o = *exec;
         qn_lower_opts lo = {.exec = &o,

@@ -26,6 +26,8 @@ typedef struct way {
     bool decode, prefill, f32, rows_attention, no_fuse;
     qn_prefill route;
     bool tma;
+    int tokens; /* of a tile of product_wgmma.cu */
+    bool alone; /* one multiprocessor: blocks that stay take several tiles each */
 } way;
 static const way ways[] = {
     {.name = "decode", .rows = 1, .decode = true},
@@ -39,6 +41,15 @@ static const way ways[] = {
     {.name = "mma", .rows = 13, .prefill = true, .route = QN_PREFILL_MMA},
     {.name = "mmq", .rows = 13, .prefill = true, .route = QN_PREFILL_MMQ},
     {.name = "tma", .rows = 13, .prefill = true, .tma = true},
+    {.name = "wgmma", .rows = 13, .prefill = true, .route = QN_PREFILL_WGMMA, .tokens = 64},
+    {.name = "wgmma 128", .rows = 13, .prefill = true, .route = QN_PREFILL_WGMMA, .tokens = 128},
+    {.name = "wgmma 256", .rows = 13, .prefill = true, .route = QN_PREFILL_WGMMA, .tokens = 256},
+    {.name = "wgmma tiles",
+     .rows = 75,
+     .prefill = true,
+     .route = QN_PREFILL_WGMMA,
+     .tokens = 64,
+     .alone = true},
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
@@ -120,7 +131,8 @@ static void start_values(emu_case *c, qn_exec *cpu, qn_exec *emu)
     const qn_cuda_mem *m = emu_exec_mem(emu);
     qn_cpu *x = (qn_cpu *)cpu;
     for (int i = 0; i < CASE_BUFS; i++) {
-        size_t bytes = sizeof(float) * (size_t)c->bufs[i].width * CASE_UBATCH;
+        int rows = c->exec.n_ubatch == CASE_ROWS ? CASE_ROWS : CASE_UBATCH;
+        size_t bytes = sizeof(float) * (size_t)c->bufs[i].width * (size_t)rows;
         if (c->start[i]) {
             memcpy(x->bufs[i], c->start[i], bytes);
             emu_put(m->bufs[i], c->start[i], bytes);
@@ -335,10 +347,17 @@ static bool differs(const emu_case *c, const way *w, int variant)
     if (w->tma) {
         return op == QN_OP_ATTENTION && variant == QN_VARIANT_SM90A;
     }
+    bool product = op == QN_OP_LINEAR || op == QN_OP_GLU;
     if (w->route == QN_PREFILL_AUTO) {
-        return true;
+        return !product || variant != QN_VARIANT_SM90A;
     }
-    bool product = (op == QN_OP_LINEAR || op == QN_OP_GLU) && variant != QN_VARIANT_SM90A;
+    if (w->route == QN_PREFILL_WGMMA) { /* as emu_gen.c adds them */
+        bool some = op == QN_OP_LINEAR && c->plans.prefill.n_step == 1 &&
+                    (t->type == QN_Q4_K || t->type == QN_Q6_K || t->type == QN_Q2_K ||
+                     (t->type == QN_F16 && w->alone));
+        return product && variant == QN_VARIANT_SM90A && (some || (w->tokens == 64 && !w->alone));
+    }
+    product = product && variant != QN_VARIANT_SM90A;
     if (variant == QN_VARIANT_SM75) { /* as emu_gen.c adds them */
         product = op == QN_OP_LINEAR && (t->type == QN_F16 || t->type == QN_BF16 || t->type == QN_Q8_0 ||
                                          t->type == QN_Q4_K || t->type == QN_Q6_K || t->type == QN_Q2_K);
@@ -424,11 +443,12 @@ typedef struct ran {
 
 static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, ran *what, qn_err *err)
 {
-    static int32_t tokens[CASE_UBATCH];
+    static int32_t tokens[CASE_ROWS];
     int n_program;
     emu_exec_opts eo = {.variant = r->variant,
-                        .multiprocessors = CASE_MULTIPROCESSORS,
+                        .multiprocessors = w->alone ? 1 : CASE_MULTIPROCESSORS,
                         .seed = 1000u * (uint64_t)(w - ways),
+                        .product_tokens = w->tokens,
                         .list = w->prefill ? EMU_LIST_PREFILL : EMU_LIST_FEW};
     eo.programs = emu_programs(&n_program);
     eo.n_program = n_program;
@@ -437,10 +457,11 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, ran
     c->exec.tma_attention = w->tma;
     c->exec.rows_attention = w->rows_attention;
     c->exec.no_fuse = w->no_fuse;
-    for (int i = 0; i < CASE_UBATCH; i++) {
+    c->exec.n_ubatch = w->rows > CASE_UBATCH ? CASE_ROWS : c->exec.n_ubatch;
+    for (int i = 0; i < CASE_ROWS; i++) {
         tokens[i] = i * 37 % CASE_VOCAB % c->model.n_vocab;
     }
-    float *logits = malloc(sizeof(float) * (size_t)c->model.n_vocab * CASE_UBATCH);
+    float *logits = malloc(sizeof(float) * (size_t)c->model.n_vocab * CASE_ROWS);
     qn_exec *cpu = NULL, *emu = NULL;
     int rc =
         qn_cpu_exec_new(&cpu, &c->plans, &c->exec, err) || emu_exec_new(&emu, &c->plans, &c->exec, &eo, err)
@@ -500,7 +521,7 @@ static int run_case(void *user, emu_case *c)
         int rc = run_way(r, c, &ways[i], &e, &what, &err);
         bool exact = one_rounding(c) || qn_cuda_takes_mmq(&c->steps[0], &c->exec);
         double tolerance = (ways[i].prefill && !exact) || what.mma ? c->tol_many : c->tol_few;
-        if (exact && ways[i].route == QN_PREFILL_MMQ) {
+        if (exact && ways[i].route >= QN_PREFILL_MMQ) {
             tolerance *= 10; /* a sum of all groups in one register, where decode's lanes share them */
         }
         q8 = q8 || what.q8;

@@ -101,7 +101,9 @@ void emu_tensor_load(void *shared, const void *map, void *at, const int c[4], co
                     unsigned char *dst = to + row * 128 + (chunk ^ row % 8) * 16;
                     emu_access(dst, 16, EMU_WRITE, site);
                     memset(dst, 0, 16);
-                    if (there) {
+                    // Past the end of a row comes zero, as past all others: rows are whole pieces of 16
+                    // bytes.
+                    if (there && (uint64_t)c[0] + 8 * chunk < m.dims[0]) {
                         const void *src = (const void *)(m.base + x1 * m.strides[0] + x2 * m.strides[1] +
                                                          x3 * m.strides[2] + 2 * (uint64_t)c[0] + 16 * chunk);
                         emu_access(src, 16, EMU_READ, site);

@@ -334,7 +334,8 @@ ROUTES = [("decode", DECODE, []), ("decode", DECODE, ["--persistent"]), ("decode
           ("prompt", SHORT, []), ("prompt", SHORT, ["--no-prompt-graph"]),
           ("prompt", PROMPT, []), ("prompt", PROMPT, ["--no-tune"]), ("prompt", PROMPT, ["--weight-cache", "off"]),
           ("prompt", PROMPT, ["--weight-cache", "serial"]), ("prompt", PROMPT, ["--prefill", "mma"]),
-          ("prompt", PROMPT, ["--prefill", "mmq"]), ("prompt", PROMPT, ["--attention", "tma"]),
+          ("prompt", PROMPT, ["--prefill", "mmq"]), ("prompt", PROMPT, ["--prefill", "wgmma"]),
+          ("prompt", SHORT, ["--prefill", "wgmma"]), ("prompt", PROMPT, ["--attention", "tma"]),
           ("prompt", PROMPT, ["--no-fuse"]), ("prompt", PROMPT, ["--variant", "sm80"])]
 
 

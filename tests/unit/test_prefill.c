@@ -104,6 +104,60 @@ static void own_kernels(void **state)
     quern_model_free(m);
 }
 
+// Weights as they are for the products of warpgroups: weights of one type side by side, a tile for any number
+// of rows.
+static void warpgroups(void **state)
+{
+    (void)state;
+    quern_model *m = open_model(QUANTISED);
+    qn_exec_opts o = options(QN_WEIGHT_CACHE_OFF);
+    o.prefill = QN_PREFILL_WGMMA;
+    o.n_ubatch = 300;
+    qn_lowered low = lower(m, o);
+    const qn_step *step = NULL;
+    int products = 0, widths[QN_CUDA_ACT_WIDTHS];
+    for (int i = 0; i < low.prefill.n; i++) {
+        const qn_cuda_action *a = &low.prefill.actions[i];
+        assert_false(a->is_gemm || a->w16);
+        if (strcmp(a->path, "wgmma f16") == 0 && a->rows == QN_ROWS_TOKENS && a->step != step) {
+            step = a->step;
+            products++;
+            for (int rows = 9; rows <= 300; rows++) {
+                int n = 0;
+                for (int k = i; k < low.prefill.n && low.prefill.actions[k].step == step; k++) {
+                    n += strcmp(low.prefill.actions[k].path, "wgmma f16") == 0 &&
+                         qn_cuda_runs(&low.prefill.actions[k], rows);
+                }
+                assert_int_equal(n, 1); // qkv, out, gate and up, down: one launch each
+                assert_int_equal(qn_cuda_bucket(rows, 300) <= 64, rows <= 64); // as the graph that replays it
+            }
+        }
+    }
+    assert_int_equal(products, 4);
+    assert_in_range(qn_cuda_act_widths(m->plans, &o, widths), 1, 4);
+    qn_tma t = qn_act_tma_of(widths[0], &o);
+    assert_true(t.dims[0] == (uint64_t)widths[0] && t.dims[1] == 300 &&
+                t.strides[0] == 2 * (uint64_t)widths[0]);
+    assert_true(t.strides[0] % 16 == 0 && t.box[0] == 64 && t.box[1] == 64);
+    qn_lowered_free(&low);
+    qn_half_cache c;
+    qn_err err;
+    assert_int_equal(qn_half_cache_make(&c, m->plans, &o, &err), 0);
+    assert_int_equal(c.n, 0);
+    qn_half_cache_free(&c);
+    const qn_cuda_target a100 = {.multiprocessors = 108, .arch = {.name = "sm_80", .cc = 80, .variant = 80}};
+    assert_int_equal(qn_cuda_lower_only(&low, m->plans, &o, &a100, &err), -1);
+    assert_non_null(strstr(err.text, "--prefill wgmma is for sm_90a"));
+    quern_model_free(m);
+    m = open_model(LAYERS); // f32 weights: by rows made for them
+    low = lower(m, o);
+    for (int i = 0; i < low.prefill.n; i++) {
+        assert_true(strcmp(low.prefill.actions[i].path, "wgmma f16") != 0);
+    }
+    qn_lowered_free(&low);
+    quern_model_free(m);
+}
+
 // Heads of 64 or 128 in a cache that a tile never leaves.
 static void tensor_copies(void **state)
 {
@@ -380,6 +434,7 @@ int main(void)
         cmocka_unit_test(kernels_of_a_layer),
         cmocka_unit_test(kept_rows),
         cmocka_unit_test(own_kernels),
+        cmocka_unit_test(warpgroups),
         cmocka_unit_test(tensor_copies),
         cmocka_unit_test(areas_take_turns),
         cmocka_unit_test(head),
