@@ -115,9 +115,9 @@ QN_DEV void tile_columns(float y[2][PAIRS], const plane_ptr p[2], const u8 *q8, 
                 }
                 act_group x = {};
                 if (holds && 2 * pair + col / 4 < n_col) {
-                    const u8 *row = q8 + (2 * pair + col / 4) * stride;
-                    const u32x4 lo = ((const u32x4 *)row)[s.first + mine];
-                    const u32x4 hi = ((const u32x4 *)row)[n_group + s.first + mine];
+                    const u32x4 *row = (const u32x4 *)(q8 + (2 * pair + col / 4) * stride);
+                    const int place = s.first + step * s.lanes + lane0 + t;
+                    const u32x4 lo = row[place], hi = row[n_places(n_group) + place];
                     x = act_group{{lo.x, lo.y, lo.z, lo.w}, {hi.x, hi.y, hi.z, hi.w}, 0.0f, 0.0f};
                 }
                 i32 low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0}, ones[2][4] = {};
@@ -132,8 +132,8 @@ QN_DEV void tile_columns(float y[2][PAIRS], const plane_ptr p[2], const u8 *q8, 
                     if (!there[e] || m >= n_col) {
                         continue;
                     }
-                    const int index = s.first + (lane0 + upper + e) * s.steps + step;
-                    const f32x2 ds = ((const f32x2 *)(q8 + m * stride + n_group * 32))[index];
+                    const int place = s.first + step * s.lanes + lane0 + upper + e;
+                    const f32x2 ds = ((const f32x2 *)(q8 + m * stride + n_places(n_group) * 32))[place];
                     for (int r = 0; r < 2; r++) {
                         const affine &a = f[r][e];
                         const float sum =

@@ -74,7 +74,7 @@ QN_DEV void load_slice(slice &s, const u8 *q8)
         const span sp = my_span(i);
         for (int t = 0; t < 4; t++) {
             s.x[i][t] = has_group(sp, t)
-                            ? load_act(q8, spec::n_in, sp.first + threadIdx.x % WARP * sp.steps + t)
+                            ? load_act(q8, spec::n_in, sp.first + t * sp.lanes + threadIdx.x % WARP)
                             : act_group{};
         }
     }
@@ -87,9 +87,36 @@ template <int DT> struct row_slice {
     u32 d[slice_spans];
 };
 
+// Where this lane's pieces of its warp's slice begin. What is added to it is constant, so that a row's
+// address is made once and not for each of its loads.
+template <int DT> QN_DEV plane_ptr lane_planes(const plane_ptr &p)
+{
+    using P = planes<DT>;
+    const int lane = threadIdx.x % WARP;
+    const int first = n_span == 1 ? 0 : threadIdx.x / WARP % spec::slices * (slice_spans * SPAN);
+    const int place = first + lane, scale = P::s_groups == 8 ? first / 8 + lane / 2 : place;
+    return plane_ptr{p.q + ptx_opaque(place * P::q_bytes), p.h + ptx_opaque(place * P::h_bytes),
+                     p.s + ptx_opaque(scale * P::s_bytes), p.d + ptx_opaque(scale * P::d_bytes), p.n_group};
+}
+
 template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows, i64 row)
 {
     const plane_ptr p = row_planes<DT>(w, n_rows, spec::n_in, row);
+    if constexpr (whole_spans) {
+        const plane_ptr mine = lane_planes<DT>(p);
+        for (int i = 0; i < slice_spans; i++) {
+            if (my_span(i).n == 0) {
+                continue;
+            }
+            for (int t = 0; t < 4; t++) {
+                load_codes(r.g[i][t], mine, i * SPAN + t * WARP);
+            }
+            if (planes<DT>::s_groups == 8) {
+                load_header<DT>(r.s[i], r.d[i], mine, i * (SPAN / 8));
+            }
+        }
+        return;
+    }
     const int lane = threadIdx.x % WARP;
     for (int i = 0; i < slice_spans; i++) {
         const span sp = my_span(i);

@@ -16,7 +16,9 @@ template <int DT, int WHICH> struct glu_weights {
     __device__ __forceinline__ void load(row_slice<DT> &r, int v) const
     {
         const int row = WHICH == 2 ? v / 2 : v;
-        const bool is_gate = WHICH == 2 ? v % 2 == 0 : WHICH == 0;
+        // A warp whose rows are an even number apart has only gate rows or only up rows.
+        const int turn = n_team % 2 == 0 ? threadIdx.x / WARP / spec::slices : v;
+        const bool is_gate = WHICH == 2 ? turn % 2 == 0 : WHICH == 0;
         load_row(r, is_gate ? gate : up, up_rows, is_gate ? row : up_first + row);
     }
 };

@@ -26,8 +26,8 @@ struct span {
 __device__ __forceinline__ constexpr span span_of(int n_group, int index)
 {
     const int first = index * SPAN, n = n_group - first < SPAN ? n_group - first : SPAN;
-    const int steps = n > 64 ? 4 : n > 32 ? 2 : 1;
-    return span{first, n, steps, (n + steps - 1) / steps};
+    const int shift = n > 64 ? 2 : n > 32 ? 1 : 0, steps = 1 << shift;
+    return span{first, n, steps, (n + steps - 1) >> shift};
 }
 
 // Places of a row: more than its groups where the last span's lanes do not all take the same number.
@@ -40,8 +40,8 @@ __device__ __forceinline__ constexpr int n_places(int n_group)
 __device__ __forceinline__ constexpr int place_of(int n_group, int g)
 {
     const span s = span_of(n_group, g / SPAN);
-    const int r = g - s.first;
-    return s.first + r % s.steps * s.lanes + r / s.steps;
+    const int r = g - s.first, shift = s.steps >> 1; // steps is 1, 2 or 4
+    return s.first + (r & (s.steps - 1)) * s.lanes + (r >> shift);
 }
 
 // place_of, whose divisors are powers of two.
@@ -293,14 +293,22 @@ struct act_group {
     float d, ds;
 };
 
+// Types whose codes are the plain nibbles: upper ones are multiplied where they lie, 16 times too large.
+template <int DT> constexpr bool nibbles = DT == DT_Q4_0 || DT == DT_Q4_1 || DT == DT_Q4_K;
+
 // Contribution of one group to a dot product. Integer sums are exact.
 template <int DT> QN_DEV float dot_group(const group<DT> &g, int index, const act_group &x)
 {
     i32 lo = 0, hi = 0;
     for (int w = 0; w < 4; w++) {
         lo = ptx_dp4a(code_word<DT>(g, w, false), x.lo[w], lo);
-        hi = ptx_dp4a(code_word<DT>(g, w, true), x.hi[w], hi);
+        if constexpr (nibbles<DT>) {
+            hi = ptx_dp4a_us(word_of(g.q0, w) & 0xf0f0f0f0u, x.hi[w], hi);
+        } else {
+            hi = ptx_dp4a(code_word<DT>(g, w, true), x.hi[w], hi);
+        }
     }
+    hi = nibbles<DT> ? hi >> 4 : hi;
     const affine f = group_affine<DT>(g, index);
     if constexpr (DT == DT_Q6_K || DT == DT_Q3_K) {
         return x.d * (f.a[0] * (float)lo + f.a[1] * (float)hi);

@@ -59,7 +59,7 @@ QN_DEV void start_copies(u8 *stage, const tile_place &t, int chunk)
         const bool there = t.out0 + r < t.n_out && g < t.n_group;
         const plane_ptr p = row_planes<DT>(t.w, t.n_out, t.n_in, there ? t.out0 + r : 0);
         copy16(stage + q_at + r * q_pitch + k * P::q_bytes + c % parts * 16,
-               p.q + (there ? place_in_row(t.n_group, g) : 0) * P::q_bytes + c % parts * 16, there, t.w);
+               p.q + (there ? place_of(t.n_group, g) : 0) * P::q_bytes + c % parts * 16, there, t.w);
     }
 #pragma unroll
     for (int i = 0; i < ROWS * CHUNK * 2 / THREADS; i++) {
@@ -68,7 +68,9 @@ QN_DEV void start_copies(u8 *stage, const tile_place &t, int chunk)
         const int g = chunk * CHUNK + k;
         const bool there = t.row0 + r < t.n_rows && g < t.n_group;
         copy16(stage + r * x_pitch + k * 32 + half * 16,
-               t.x + (t.row0 + r) * q8_row_bytes(t.n_in) + (half * t.n_group + g) * 16, there, t.x);
+               t.x + (t.row0 + r) * q8_row_bytes(t.n_in) +
+                   (half * n_places(t.n_group) + (there ? place_of(t.n_group, g) : 0)) * 16,
+               there, t.x);
     }
 }
 
@@ -87,7 +89,7 @@ QN_DEV void read_beside(beside &b, const tile_place &t, int chunk)
         b.w[i] = {};
         if (t.out0 + r < t.n_out && g < t.n_group) {
             const plane_ptr p = row_planes<DT>(t.w, t.n_out, t.n_in, t.out0 + r);
-            const int place = place_in_row(t.n_group, g);
+            const int place = place_of(t.n_group, g);
             if constexpr (!copied) {
                 const u32x2 q = *(const u32x2 *)(p.q + place * 8);
                 b.w[i].q0.x = q.x;
@@ -115,9 +117,10 @@ QN_DEV void read_beside(beside &b, const tile_place &t, int chunk)
         b.x[i] = f32x2{0.0f, 0.0f};
         if (t.row0 + r < t.n_rows && g < t.n_group) {
             const u8 *row = t.x + (t.row0 + r) * q8_row_bytes(t.n_in);
-            b.x[i] = ((const f32x2 *)(row + t.n_group * 32))[g];
+            const int place = place_of(t.n_group, g);
+            b.x[i] = ((const f32x2 *)(row + n_places(t.n_group) * 32))[place];
             if constexpr (DT == DT_Q2_K) {
-                const u32x4 codes = ((const u32x4 *)row)[g];
+                const u32x4 codes = ((const u32x4 *)row)[place];
                 i32 sum = 0;
                 for (int k = 0; k < 4; k++) {
                     sum = ptx_dp4a(0x01010101u, word_of(codes, k), sum);

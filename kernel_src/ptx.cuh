@@ -58,11 +58,27 @@ QN_DEV u32x4 ptx_load_stream(const void *p)
     return v;
 }
 
+// The same number, of which the compiler knows nothing: constants that are added to an address made of it
+// stay offsets of the loads (where it sees that bits are free it makes each address anew, by OR).
+QN_DEV i64 ptx_opaque(i64 n)
+{
+    asm("" : "+l"(n));
+    return n;
+}
+
 // 4 signed products of bytes, summed into c.
 QN_DEV i32 ptx_dp4a(u32 a, u32 b, i32 c)
 {
     i32 d;
     asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
+// The same, bytes of `a` without a sign.
+QN_DEV i32 ptx_dp4a_us(u32 a, u32 b, i32 c)
+{
+    i32 d;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 }
 

@@ -32,7 +32,7 @@ add_executable(emu_gen ${emu_dir}/emu_gen.c)
 target_link_libraries(emu_gen PRIVATE emu_tests_common)
 
 add_library(emu_core OBJECT ${emu_dir}/emu_run.cpp ${emu_dir}/emu_warp.cpp ${emu_dir}/emu_memory.cpp
-            ${emu_dir}/emu_hooks.cpp ${emu_dir}/emu_tensor.cpp)
+            ${emu_dir}/emu_hooks.cpp ${emu_dir}/emu_tensor.cpp ${emu_dir}/emu_traffic.cpp)
 target_include_directories(emu_core PRIVATE ${CMAKE_SOURCE_DIR}/runtime ${emu_dir})
 target_compile_options(emu_core PRIVATE -std=c++17 -O2 -g1 ${emu_warnings})
 

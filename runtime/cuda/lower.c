@@ -65,7 +65,8 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
         z.v16 = opts->v_type == QN_CACHE_F16 ? 0 : max_size(z.v16, 2 * heads * (size_t)kv->v_dim);
     }
     z.squares = ((size_t)n_q8 + 31) / 32 * sizeof(float) * QN_CUDA_FEW;
-    z.q8 = (((size_t)n_q8 + 31) / 32 * 40 + 15) / 16 * 16 * QN_CUDA_FEW; /* rows: kernel_src/quantise.cuh */
+    /* Rows as kernel_src/quantise.cuh has them: at most 3 places more than groups. */
+    z.q8 = ((((size_t)n_q8 + 31) / 32 + 3) * 40 + 15) / 16 * 16 * QN_CUDA_FEW;
     z.a16 = (size_t)n_in * rows * 2;
     z.row_scale = rows * sizeof(float);
     qn_cuda_choice_sizes(&z, p->model->n_vocab, opts);

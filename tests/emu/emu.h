@@ -65,6 +65,19 @@ typedef struct emu_tensor_map {
 int emu_written(const void *p, size_t bytes, emu_report *report);
 int emu_readable(const void *p, size_t bytes, emu_report *report);
 
+/* How the lanes of warps share their accesses, a row for each line of a kernel that loads or stores: counted
+ * once emu_traffic_on was called (which slows launches down). `sectors` of 32 bytes: of global memory; `passes`:
+ * of 128 bytes through L1 or shared memory; `least_`: for the same bytes side by side. Rows stay valid. */
+typedef struct emu_traffic {
+    const char *program, *file;
+    int line;
+    bool shared, write;
+    uint64_t accesses, lanes, bytes, sectors, least_sectors, passes, least_passes;
+} emu_traffic;
+typedef void (*emu_traffic_fn)(const emu_traffic *row, void *ctx);
+void emu_traffic_on(void);
+int emu_traffic_each(emu_traffic_fn fn, void *ctx); /* number of rows */
+
 /* Compiled kernels add themselves (a table that an empty name ends) before main. */
 bool emu_add_programs(const emu_program *table);
 const emu_program *emu_programs(int *n);

@@ -110,6 +110,9 @@ const char *emu_who();
 
 enum emu_kind { EMU_READ, EMU_WRITE, EMU_ATOMIC };
 void emu_access(const void *p, size_t bytes, emu_kind kind, emu_site site);
+/* For emu_traffic_each: an access of the running thread; a launch has ended. */
+void emu_traffic_note(const void *p, size_t bytes, bool shared, bool write, emu_site site);
+void emu_traffic_end(void);
 /* Async copies: destination bytes are in flight; have arrived. */
 void emu_async_begin(void *shared, size_t bytes, emu_site site);
 void emu_async_end(void *shared, const void *from, size_t bytes);

@@ -293,8 +293,10 @@ void emu_access(const void *pointer, size_t bytes, emu_kind kind, emu_site site)
     const emu_block *b = emu_m.block;
     if (p >= b->shared - EMU_SLACK && p < b->shared + emu_m.launch->shared + EMU_SLACK) {
         touch_shared(p, bytes, kind, site);
+        emu_traffic_note(p, bytes, true, kind == EMU_WRITE, site);
     } else if (arena && p >= arena && p < arena_top) {
         touch_global(p, bytes, kind, site);
+        emu_traffic_note(p, bytes, false, kind == EMU_WRITE, site);
     } else if (kind != EMU_READ || p < (const unsigned char *)&__executable_start ||
                p >= (const unsigned char *)&_end) {
         emu_fail("bounds", site, "%s %s %zu bytes at %p, where no buffer is", emu_who(), kind_name(kind),
@@ -307,6 +309,7 @@ void emu_async_begin(void *shared, size_t bytes, emu_site site)
     emu_block *b = emu_m.block;
     unsigned char *p = (unsigned char *)shared;
     touch_shared(p, bytes, EMU_WRITE, site);
+    emu_traffic_note(p, bytes, true, true, site);
     for (size_t i = 0; i < bytes; i++) {
         b->shared_cells[(size_t)(p - b->shared) + i].flags |= EMU_CELL_ASYNC;
         p[i] = 0xff;

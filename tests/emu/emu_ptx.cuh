@@ -32,10 +32,23 @@ QN_DEV u32x4 ptx_load_stream(const void *p)
     return *(const u32x4 *)p;
 }
 
+QN_DEV i64 ptx_opaque(i64 n)
+{
+    return n;
+}
+
 QN_DEV i32 ptx_dp4a(u32 a, u32 b, i32 c)
 {
     for (int i = 0; i < 32; i += 8) {
         c += (i8)(a >> i & 0xff) * (i8)(b >> i & 0xff);
+    }
+    return c;
+}
+
+QN_DEV i32 ptx_dp4a_us(u32 a, u32 b, i32 c)
+{
+    for (int i = 0; i < 32; i += 8) {
+        c += (i32)(a >> i & 0xff) * (i8)(b >> i & 0xff);
     }
     return c;
 }

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { GROUP = 32, GROUP_BYTES = 40 };
+enum { GROUP = 32, GROUP_BYTES = 40, SPAN = 128 };
 
 const qn_cuda_action *emu_find_action(const qn_exec *e, const qn_cuda_list *list, const char *name, int nth)
 {
@@ -18,22 +18,39 @@ const qn_cuda_action *emu_find_action(const qn_exec *e, const qn_cuda_list *list
     return NULL;
 }
 
+/* Spans of 128 groups, the last one shorter: there a lane takes `steps` consecutive groups, and place t *
+ * lanes + lane is the t-th of a lane. */
+static int places_of(int n)
+{
+    int groups = n / GROUP, rest = groups % SPAN;
+    int steps = rest > 64 ? 4 : rest > 32 ? 2 : 1;
+    return groups - rest + (rest + steps - 1) / steps * steps;
+}
+
+static int place_of(int n, int group)
+{
+    int first = group / SPAN * SPAN, left = n / GROUP - first, r = group - first;
+    int steps = left > 64 ? 4 : left > 32 ? 2 : 1;
+    int lanes = ((left < SPAN ? left : SPAN) + steps - 1) / steps;
+    return first + r % steps * lanes + r / steps;
+}
+
 static const uint8_t *row_at(uint64_t at, int n, int row)
 {
     return (const uint8_t *)(uintptr_t)at +
-           (size_t)row * (((size_t)(n / GROUP) * GROUP_BYTES + 15) / 16 * 16);
+           (size_t)row * (((size_t)places_of(n) * GROUP_BYTES + 15) / 16 * 16);
 }
 
 static int code_at(const uint8_t *q8, int n, int i)
 {
-    return (int8_t)q8[i % GROUP / 16 * (n / GROUP) * 16 + i / GROUP * 16 + i % 16];
+    return (int8_t)q8[(i % GROUP / 16 * places_of(n) + place_of(n, i / GROUP)) * 16 + i % 16];
 }
 
 /* 0: the step, 1: step times sum of codes. */
 static float factor_at(const uint8_t *q8, int n, int group, int which)
 {
     float f;
-    memcpy(&f, q8 + n / GROUP * 32 + group * 8 + which * 4, sizeof f);
+    memcpy(&f, q8 + places_of(n) * 32 + place_of(n, group) * 8 + which * 4, sizeof f);
     return f;
 }
 
@@ -49,7 +66,7 @@ int emu_q8_check(uint64_t at, int n, int row, const float *x, qn_err *err)
 {
     const uint8_t *q8 = row_at(at, n, row);
     emu_report r;
-    if (emu_readable(q8, (size_t)(n / GROUP) * GROUP_BYTES, &r)) {
+    if (emu_readable(q8, (size_t)places_of(n) * GROUP_BYTES, &r)) {
         return qn_fail(err, "8-bit row %d: %s", row, r.text);
     }
     for (int g = 0; g < n / GROUP; g++) {

@@ -515,6 +515,7 @@ int emu_run(const emu_launch *l, emu_report *report)
             drop_block(b.get());
         }
     }
+    emu_traffic_end();
     emu_m.launch = nullptr;
     emu_m.report = nullptr;
     return ok ? 0 : -1;
