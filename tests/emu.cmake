@@ -113,9 +113,11 @@ target_include_directories(emu_broken_kernels PRIVATE ${CMAKE_SOURCE_DIR}/kernel
 target_compile_options(emu_broken_kernels PRIVATE ${emu_kernel_options})
 emu_executable(emu_broken emu_broken_kernels ${emu_dir}/emu_broken.c)
 add_test(NAME emu-broken COMMAND emu_broken ${emu_broken} ${emu_sound})
+emu_executable(emu_traffic emu_broken_kernels ${emu_dir}/emu_traffic.c)
+add_test(NAME emu-traffic COMMAND emu_traffic ${emu_dir}/sound/strides.cu)
 add_test(NAME emu-wrappers COMMAND Python3::Interpreter ${emu_dir}/check_wrappers.py ${CMAKE_SOURCE_DIR}/kernel_src/ptx.cuh
          ${emu_dir}/emu_ptx.cuh)
-set_tests_properties(emu-broken emu-wrappers PROPERTIES LABELS emu TIMEOUT ${hang})
+set_tests_properties(emu-broken emu-traffic emu-wrappers PROPERTIES LABELS emu TIMEOUT ${hang})
 
 # The kernel that `bench --device-limits` reads memory with, which no plan has.
 file(GENERATE OUTPUT ${emu_out}/read_limit.cpp CONTENT

@@ -15,6 +15,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <unistd.h>
 
 #include "emu_internal.h"
 
@@ -79,7 +80,7 @@ place find_place(emu_site site)
         return place{base ? base + 1 : site.file, site.line};
     }
     char command[160], text[512];
-    snprintf(command, sizeof command, "addr2line -i -e /proc/self/exe 0x%zx 2>/dev/null",
+    snprintf(command, sizeof command, "addr2line -i -e /proc/%ld/exe 0x%zx 2>/dev/null", (long)getpid(),
              (size_t)((const char *)site.pc - &__executable_start) - 1);
     place found{"?", 0};
     FILE *p = popen(command, "r");
