@@ -66,8 +66,9 @@ int emu_written(const void *p, size_t bytes, emu_report *report);
 int emu_readable(const void *p, size_t bytes, emu_report *report);
 
 /* How the lanes of warps share their accesses, a row for each line of a kernel that loads or stores: counted
- * once emu_traffic_on was called (which slows launches down). `sectors` of 32 bytes: of global memory; `passes`:
- * of 128 bytes through L1 or shared memory; `least_`: for the same bytes side by side. Rows stay valid. */
+ * once emu_traffic_on was called (which slows launches down). `sectors` of 32 bytes: of global memory;
+ * `passes`: of 128 bytes through L1 or shared memory; `least_`: for the same bytes side by side. Rows stay
+ * valid. */
 typedef struct emu_traffic {
     const char *program, *file;
     int line;
