@@ -69,43 +69,26 @@ int qn_pattern_check(const qn_yaml_node *pattern, qn_err *err)
     return list ? check_list(list, kinds->n_child, err) : qn_value_check_number(period, err);
 }
 
-/* A period whose key holds an array is not that array: it takes its default. */
-static const qn_yaml_node *period_node(const qn_eval *e, const qn_yaml_node *period)
+/* The array that a period's key holds in this file, where it holds one: whether each layer is of the first
+ * kind. */
+static const qn_kv *array_of(const qn_eval *e, const qn_yaml_node *period)
 {
-    for (;;) {
-        const qn_yaml_node *key = qn_yaml_get(period, "key"), *dflt = qn_yaml_get(period, "default");
+    while (period) {
+        const qn_yaml_node *key = qn_yaml_get(period, "key");
         key = key ? key : qn_yaml_get(period, "global_key");
         const qn_kv *kv = key ? qn_value_find_key(e, key) : NULL;
-        if (!kv || !qn_value_is_array(kv) || !dflt) {
-            return period;
+        if (kv || !key) {
+            return kv && qn_value_is_array(kv) ? kv : NULL;
         }
-        period = dflt;
+        period = qn_yaml_get(period, "default");
     }
+    return NULL;
 }
 
-static int by_period(qn_eval *e, const qn_yaml_node *period, int *kind, qn_err *err)
+/* An array has an entry for each layer, a scalar stands for all of them. */
+static int by_array(qn_eval *e, const qn_kv *kv, int *kind, qn_err *err)
 {
-    double p = 0;
-    if (qn_value_number(e, period_node(e, period), true, &p, err)) {
-        return -1;
-    }
-    if (p < 0 || p > 1e6 || p != floor(p)) {
-        return qn_fail(err, "%s: the layers' period is %.10g, must be a whole number from 0",
-                       qn_gguf_path(e->gguf), p);
-    }
-    *kind = p == 0 || e->il % (int)p < (int)p - 1 ? 0 : 1;
-    return 0;
-}
-
-static int by_array(qn_eval *e, const qn_yaml_node *array, int *kind, qn_err *err)
-{
-    qn_yaml_node key = *array;
-    key.key = "key";
-    const qn_kv *kv = qn_value_find_key(e, &key);
     double v = 0;
-    if (!kv) {
-        return qn_fail(err, "%s: key %s.%s is missing", qn_gguf_path(e->gguf), e->arch, array->text);
-    }
     if (qn_value_is_array(kv) && kv->count < (uint64_t)e->n_layer) {
         return qn_fail(err, "%s: key %s has %llu values, the model has %d layers", qn_gguf_path(e->gguf),
                        kv->key, (unsigned long long)kv->count, e->n_layer);
@@ -114,6 +97,35 @@ static int by_array(qn_eval *e, const qn_yaml_node *array, int *kind, qn_err *er
         return qn_fail(err, "%s: key %s does not hold numbers", qn_gguf_path(e->gguf), kv->key);
     }
     *kind = v != 0 ? 0 : 1;
+    return 0;
+}
+
+static int by_named_array(qn_eval *e, const qn_yaml_node *array, int *kind, qn_err *err)
+{
+    qn_yaml_node key = *array;
+    key.key = "key";
+    const qn_kv *kv = qn_value_find_key(e, &key);
+    if (!kv) {
+        return qn_fail(err, "%s: key %s.%s is missing", qn_gguf_path(e->gguf), e->arch, array->text);
+    }
+    return by_array(e, kv, kind, err);
+}
+
+static int by_period(qn_eval *e, const qn_yaml_node *period, int *kind, qn_err *err)
+{
+    const qn_kv *array = array_of(e, period);
+    double p = 0;
+    if (array) {
+        return by_array(e, array, kind, err);
+    }
+    if (qn_value_number(e, period, true, &p, err)) {
+        return -1;
+    }
+    if (p < 0 || p > 1e6 || p != floor(p)) {
+        return qn_fail(err, "%s: the layers' period is %.10g, must be a whole number from 0",
+                       qn_gguf_path(e->gguf), p);
+    }
+    *kind = p == 0 || e->il % (int)p < (int)p - 1 ? 0 : 1;
     return 0;
 }
 
@@ -126,7 +138,7 @@ int qn_pattern_kind(qn_eval *e, const qn_yaml_node *pattern, const char **kind, 
     if (list) {
         qn_yaml_i64(qn_yaml_at(list, (size_t)e->il % list->n_child), &v, err);
         i = (int)v;
-    } else if (period ? by_period(e, period, &i, err) : by_array(e, array, &i, err)) {
+    } else if (period ? by_period(e, period, &i, err) : by_named_array(e, array, &i, err)) {
         return -1;
     }
     *kind = qn_yaml_at(qn_yaml_get(pattern, "kinds"), (size_t)i)->text;

@@ -62,7 +62,7 @@ char *draft_print(const draft *d, const char *remarks)
     fprintf(f, "architecture: %s\n", d->arch);
     print_group(f, &d->base, 0);
     if (draft_is_set(&d->base, "layers.pattern")) {
-        fputs("kinds:\n  local:\n", f);
+        fputs(d->local.n ? "kinds:\n  local:\n" : "kinds:\n  local: {}\n", f);
         print_group(f, &d->local, 4);
         fputs(d->global.n ? "  global:\n" : "  global: {}\n", f);
         print_group(f, &d->global, 4);

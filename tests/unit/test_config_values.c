@@ -294,9 +294,10 @@ static void patterns(void **state)
     kinds_are("{kinds: [a, b], period: 0}", &a, "aaaaaa");
     kinds_are("{kinds: [b, a], period: {key: three}}", &a, "bbabba");
     kinds_are("{kinds: [a, b], period: {key: none, default: 6}}", &a, "aaaaab");
-    kinds_are("{kinds: [a, b], period: {key: array, default: 2}}", &a, "ababab");
-    kinds_are("{kinds: [a, b], period: {key: array, default: {key: numbers, default: {key: three}}}}", &a,
-              "aabaab");
+    kinds_are("{kinds: [a, b], period: {key: array, default: 2}}", &a, "aabbab");
+    kinds_are("{kinds: [a, b], period: {key: array}}", &a, "aabbab");
+    kinds_are("{kinds: [a, b], period: {key: none, default: {key: numbers, default: 2}}}", &a, "abbbba");
+    kinds_are("{kinds: [a, b], period: {key: none, default: {key: three}}}", &a, "aabaab");
     kinds_are("{kinds: [a, b], array: array}", &a, "aabbab");
     kinds_are("{kinds: [a, b], array: numbers}", &a, "abbbba");
     kinds_are("{kinds: [a, b], array: all}", &a, "aaaaaa");
@@ -307,7 +308,9 @@ static void patterns(void **state)
         {"{kinds: [a, b], array: short}", "key t.short has 5 values, the model has 6 layers"},
         {"{kinds: [a, b], array: absent}", "key t.absent is missing"},
         {"{kinds: [a, b], array: words}", "does not hold numbers"},
-        {"{kinds: [a, b], period: {key: array}}", "key t.array is an array"},
+        {"{kinds: [a, b], period: {key: short, default: 2}}",
+         "key t.short has 5 values, the model has 6 layers"},
+        {"{kinds: [a, b], period: {key: words}}", "does not hold numbers"},
         {"{kinds: [a, b], period: {key: half}}", "period is 0.5"},
         {"{kinds: [a, b], period: -1}", "period is -1"},
     };
