@@ -2,6 +2,7 @@
  * layer. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 #include "model/config_internal.h"
@@ -116,6 +117,18 @@ static void set_shared_norm(qn_layer_cfg *cfg)
     }
 }
 
+/* A factor of 0 would silence the model; in a file it says that there is none. */
+static void set_zero_factors(qn_layer_cfg *cfg)
+{
+    double *ones[] = {&cfg->embedding.scale, &cfg->residual.scale, &cfg->output.scale};
+    for (size_t i = 0; i < sizeof ones / sizeof ones[0]; i++) {
+        *ones[i] = *ones[i] != 0 ? *ones[i] : 1;
+    }
+    if (cfg->attention.scale == 0) {
+        cfg->attention.scale = 1 / sqrt((double)cfg->attention.head_dim);
+    }
+}
+
 static int start(qn_eval *e, const qn_config *c, const qn_gguf *g, char *arch, size_t size, qn_err *err)
 {
     const qn_kv *kv = qn_gguf_find(g, "general.architecture");
@@ -187,6 +200,7 @@ int qn_config_resolve_all(const qn_config *c, const qn_gguf *g, int il, int n_ct
         return qn_fail(err, "%s: layer %d: %s does not fit its keys", qn_gguf_path(g), il, c->name);
     }
     set_shared_norm(out);
+    set_zero_factors(out);
     return out->rope.scaling == QN_SCALING_FILE ? scaling_of_file(&e, out, err) : 0;
 }
 

@@ -50,6 +50,7 @@ static void forms(void **state)
     asked a = file_of_values();
     assert_true(scale_of("3", &a, 0) == 3);
     assert_true(scale_of("-1e-5", &a, 0) == -1e-5);
+    assert_true(scale_of("0", &a, 0) == scale_of("{formula: rsqrt_head_dim}", &a, 0)); /* there is none */
     assert_true(scale_of(".5", &a, 0) == 0.5);
     assert_true(scale_of("{key: f}", &a, 0) == 0.25);
     assert_true(scale_of("{key: d}", &a, 0) == 1e-3);
