@@ -37,19 +37,31 @@ static int leaf_number(qn_eval *e, const char *path, int il, const qn_yaml_node 
 }
 
 /* n_embd / n_head, of the first layer (a later one may have other numbers, or no heads at all) */
-static int embd_per_head(qn_eval *e, const qn_yaml_node *at, double *out, qn_err *err)
+static int divide_embd(qn_eval *e, const qn_yaml_node *at, bool whole, double *out, qn_err *err)
 {
     double n_embd = 0, n_head = 0;
     if (leaf_number(e, "embedding.width", 0, at, &n_embd, err) ||
         leaf_number(e, "attention.n_head", 0, at, &n_head, err)) {
         return -1;
     }
-    *out = n_head > 0 ? n_embd / n_head : 0.5;
-    if (*out != floor(*out)) {
+    double v = n_head > 0 ? n_embd / n_head : 0.5;
+    *out = floor(v);
+    if (whole ? *out != v : *out == 0) {
         return qn_fail(err, "%s: n_embd %.0f is no multiple of n_head %.0f", qn_gguf_path(e->gguf), n_embd,
                        n_head);
     }
     return 0;
+}
+
+static int embd_per_head(qn_eval *e, const qn_yaml_node *at, double *out, qn_err *err)
+{
+    return divide_embd(e, at, true, out, err);
+}
+
+/* Of a scale: the whole part, since other engines divide integers there. */
+static int embd_per_head_part(qn_eval *e, const qn_yaml_node *at, double *out, qn_err *err)
+{
+    return divide_embd(e, at, false, out, err);
 }
 
 static int layer_count(qn_eval *e, const qn_yaml_node *at, double *out, qn_err *err)
@@ -71,7 +83,7 @@ static const formula formulas[] = {
     {"sqrt_n_embd", NULL, "embedding.width", true, false},
     {"rsqrt_head_dim", NULL, "attention.head_dim", true, true},
     {"inv_head_dim", NULL, "attention.head_dim", false, true},
-    {"rsqrt_n_embd_per_head", embd_per_head, NULL, true, true},
+    {"rsqrt_n_embd_per_head", embd_per_head_part, NULL, true, true},
     {"rsqrt_n_layer", layer_count, NULL, true, true},
     {"inv_n_embd", NULL, "embedding.width", false, true},
 };

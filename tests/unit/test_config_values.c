@@ -486,6 +486,24 @@ static void layers(void **state)
     close_file(&a);
 }
 
+/* A width that is no multiple of the heads: the scale takes the whole part. */
+static void scale_of_uneven_heads(void **state)
+{
+    (void)state;
+    asked a = {.w = gw_new()};
+    gw_str(&a.w, "general.architecture", "t");
+    gw_u32(&a.w, "t.block_count", 6);
+    gw_u32(&a.w, "t.embedding_length", 67);
+    gw_u32(&a.w, "t.feed_forward_length", 96);
+    gw_u32(&a.w, "t.attention.head_count", 4);
+    gw_u32(&a.w, "t.attention.key_length", 8);
+    gw_u32(&a.w, "t.attention.value_length", 8);
+    open_file(&a);
+    assert_true(scale_of("{formula: rsqrt_n_embd_per_head}", &a, 0) == 0.25);
+    scale_fails("{formula: n_embd_per_head}", &a, 0, "n_embd 67 is no multiple of n_head 4");
+    close_file(&a);
+}
+
 /* What a hostile or broken file may say of its shape. */
 static void bad_files(void **state)
 {
@@ -556,6 +574,7 @@ int main(void)
         cmocka_unit_test(conditions),
         cmocka_unit_test(order),
         cmocka_unit_test(layers),
+        cmocka_unit_test(scale_of_uneven_heads),
         cmocka_unit_test(bad_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
