@@ -292,10 +292,10 @@ static void feed_forward(draft *d)
     }
     int64_t said = 0;
     const qn_kv *kv = draft_key(d, "feed_forward_length");
-    if (kv && kv->type != QN_KV_ARRAY && qn_kv_i64(kv, 0, &said) && said != (int64_t)down->ne[0]) {
+    if (kv && qn_kv_i64(kv, 0, &said) && said != (int64_t)down->ne[0]) {
         if (said == 2 * (int64_t)down->ne[0]) {
             draft_set(b, "ffn.n_ff", "{key: feed_forward_length, times: 0.5}");
-        } else {
+        } else if (kv->type != QN_KV_ARRAY) {
             draft_set(b, "ffn.n_ff", "%llu", (unsigned long long)down->ne[0]);
         }
     }
@@ -328,7 +328,7 @@ static void keys(draft *d)
         {"attention.max_alibi_bias", "attention.alibi", "{key: attention.max_alibi_bias}"},
         {"attention.temperature_scale", "attention.temperature", "{key: attention.temperature_scale}"},
         {"attention.temperature_scale", "attention.temperature_ctx",
-         "{key: rope.scaling.original_context_length}"},
+         "{key: rope.scaling.original_context_length, default: {key: context_length}}"},
         {"attn_logit_softcapping", "attention.softcap", "{key: attn_logit_softcapping}"},
         {"final_logit_softcapping", "output.softcap", "{key: final_logit_softcapping}"},
         {"logit_scale", "output.scale", "{key: logit_scale}"},
@@ -431,8 +431,9 @@ static int open_draft(draft *d, const qn_gguf *g, qn_err *err)
     int64_t heads = key_int(d, "attention.head_count", 0);
     d->n_head = heads > 0 && heads < 65536 ? (int)heads : 0;
     const qn_tensor *q = draft_tensor(d, 0, "attn_q", "weight");
-    int64_t dim =
-        q && d->n_head ? (int64_t)(q->ne[1] / (uint64_t)d->n_head) : key_int(d, "attention.key_length", 0);
+    int64_t per_head = d->n_head ? key_int(d, "embedding_length", 0) / d->n_head : 0;
+    int64_t dim = q && d->n_head ? (int64_t)(q->ne[1] / (uint64_t)d->n_head)
+                                 : key_int(d, "attention.key_length", per_head);
     d->head_dim = dim > 0 && dim < 65536 ? (int)dim : 0;
     return qn_model_refuse(g, d->arch, err);
 }
