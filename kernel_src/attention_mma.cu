@@ -1,6 +1,5 @@
 // attention_mma.cu: attention of few query rows on the tensor cores; queries are finished, keys in the cache.
-// Launch shape and scratch memory: attention_mma.cuh. alone, least: tiles of 16 keys that one block takes
-// rather than share them; that a part has at least. spec::q_vec: floats of q that one load may take.
+// Launch shape and scratch memory: attention_mma.cuh. spec::q_vec: floats of q that one load may take.
 #include "attention_mma.cuh"
 
 struct cached_rows {
@@ -20,14 +19,14 @@ struct cached_rows {
 
 QN_ENTRY(32 * spec::warps, 1)
 QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const u8 *k_cache, const u8 *v_cache,
-          float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out, i64 alone, i64 least)
+          float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out)
 {
     ptx_grid_launch();
     ptx_grid_wait();
     place p;
     running r;
     find_heads(p);
-    if (!find_keys(p, st, (int)alone, (int)least, true)) {
+    if (!find_keys(p, st, true)) {
         return;
     }
     cached_rows rows = {q + p.row * q_stride + p.h0 * spec::k_dim};

@@ -75,16 +75,16 @@ QN_DEV void find_heads(place &p)
     p.n_h = min(spec::heads, (p.g + 1) * per_kv - p.h0);
 }
 
-// Its keys. Up to `alone` tiles stay in one block; a part has at least `least` of them. false: it has nothing
-// to do. cached: is the key of the row itself in the cache?
-QN_DEV bool find_keys(place &p, const qn_state *st, int alone, int least, bool cached)
+// Its keys. Up to spec::alone tiles stay in one block; a part has at least spec::least of them. false: it has
+// nothing to do. cached: is the key of the row itself in the cache?
+QN_DEV bool find_keys(place &p, const qn_state *st, bool cached)
 {
     p.pos = row_pos(st, p.row);
     p.seq_row = (i64)row_seq(st, p.row) * spec::kv_rows;
     p.low = spec::window > 0 ? max(0, p.pos - spec::window + 1) : 0;
     p.cached = cached ? p.pos : p.pos - 1;
     const int tile0 = p.low / KEYS, n_tile = p.pos / KEYS + 1 - tile0, n_block = gridDim.x;
-    const int share = n_tile <= alone ? n_tile : max(least, (n_tile + n_block - 1) / n_block);
+    const int share = n_tile <= spec::alone ? n_tile : max(spec::least, (n_tile + n_block - 1) / n_block);
     p.n_part = (n_tile + share - 1) / share;
     p.first = tile0 + (int)blockIdx.x * share;
     p.end = min(tile0 + n_tile, p.first + share);

@@ -169,7 +169,7 @@ struct raw_rows {
 QN_ENTRY(32 * spec::warps, 1)
 QN_KERNEL(const qn_state *st, const float *q, i64 stride, const float *k, const float *v, u8 *k_cache,
           u8 *v_cache, const float *q_norm, const float *k_norm, const float *freq, float *parts,
-          u32 *arrived, float *out, i64 out_stride, u8 *q8_out, i64 alone, i64 least)
+          u32 *arrived, float *out, i64 out_stride, u8 *q8_out)
 {
     ptx_grid_launch();
     place p;
@@ -182,7 +182,7 @@ QN_KERNEL(const qn_state *st, const float *q, i64 stride, const float *k, const 
     rows.fetch_constants();
     ptx_grid_wait();
     rows.load_unit(rows.first, warp_index(), p);
-    if (!find_keys(p, st, (int)alone, (int)least, !spec::has_kv)) {
+    if (!find_keys(p, st, !spec::has_kv)) {
         return;
     }
     reset(r);

@@ -155,10 +155,11 @@ QN_DEV void tile_columns(float y[2][PAIRS], const plane_ptr p[2], const u8 *q8, 
 }
 
 // Tiles of rows [first, last), their sums to res[((row - first) * COLS + column) * slices + slice]. w.row(i)
-// gives a row's planes. Warps: `slices` of them share a tile.
+// gives a row's planes. Warps: spec::slices of them, a divisor of spec::warps, share a tile.
 template <int DT, class W>
-QN_DEV void gemv_columns(const W &w, int first, int last, const u8 *q8, int n_col, int slices, float *res)
+QN_DEV void gemv_columns(const W &w, int first, int last, const u8 *q8, int n_col, float *res)
 {
+    constexpr int slices = spec::slices;
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, slice = warp % slices;
     const int teams = spec::warps / slices, tiles = (last - first + TILE - 1) / TILE;
     for (int tile = warp / slices; tile < tiles; tile += teams) {
@@ -180,8 +181,9 @@ QN_DEV void gemv_columns(const W &w, int first, int last, const u8 *q8, int n_co
 }
 
 // A row's sum of slices in a column.
-QN_DEV float column_sum(const float *res, int i, int col, int slices)
+QN_DEV float column_sum(const float *res, int i, int col)
 {
+    constexpr int slices = spec::slices;
     float y = 0.0f;
     for (int k = 0; k < slices; k++) {
         y += res[(i * COLS + col) * slices + k];

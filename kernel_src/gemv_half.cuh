@@ -1,8 +1,8 @@
 // gemv_half.cuh: pairs of f16 or bf16 rows times up to spec::cols rows of f32 activations (columns). A warp
-// works on a pair, or with others on a part of it, in pieces of 512 values: 16 bytes of each row a lane and
-// step. Two pieces are under way, in registers that take turns, and the first two are sent for before the
-// kernel before has ended. n_in is a multiple of 8; rows of activations begin at multiples of 16 bytes. Sums
-// in f32. defines: gemv_half, half_sum
+// works on a pair, or with others (spec::slices of them, a divisor of spec::warps) on a part of it, in pieces
+// of 512 values: 16 bytes of each row a lane and step. spec::ahead pieces are under way, in registers that
+// take turns, and the first ones are sent for before the kernel before has ended. n_in is a multiple of 8;
+// rows of activations begin at multiples of 16 bytes. Sums in f32. defines: gemv_half, half_sum
 #ifndef QN_GEMV_HALF_CUH
 #define QN_GEMV_HALF_CUH
 #include "reduce.cuh"
@@ -14,21 +14,21 @@ struct half_piece {
     u32x4 w[2][PIECE / STEP]; // [row of the pair][step]
 };
 
+constexpr int n_team = spec::warps / spec::slices; // pairs a block works on at a time
+
 // This warp's share of the work: item i is a piece of a pair.
 struct half_share {
-    int team, teams, slice, slices, per_pair, n;
+    int team, slice, per_pair, n;
 };
 
-QN_DEV half_share share_of(int pairs, int slices)
+QN_DEV half_share share_of(int pairs)
 {
     half_share s;
     const int warp = threadIdx.x / WARP;
-    s.slices = slices;
-    s.slice = warp % slices;
-    s.team = warp / slices;
-    s.teams = spec::warps / slices;
-    s.per_pair = (n_piece - s.slice + slices - 1) / slices;
-    s.n = s.team < pairs ? (pairs - s.team + s.teams - 1) / s.teams * s.per_pair : 0;
+    s.slice = warp % spec::slices;
+    s.team = warp / spec::slices;
+    s.per_pair = (n_piece - s.slice + spec::slices - 1) / spec::slices;
+    s.n = s.team < pairs ? (pairs - s.team + n_team - 1) / n_team * s.per_pair : 0;
     return s;
 }
 
@@ -37,7 +37,7 @@ template <class W> QN_DEV void load_piece(half_piece &p, const W &w, const half_
     if (i >= s.n) {
         return;
     }
-    const int pair = s.team + i / s.per_pair * s.teams, piece = s.slice + i % s.per_pair * s.slices;
+    const int pair = s.team + i / s.per_pair * n_team, piece = s.slice + i % s.per_pair * spec::slices;
     for (int r = 0; r < 2; r++) {
         const u16 *row = w.row(pair, r);
         for (int k = 0; k < PIECE / STEP; k++) {
@@ -93,8 +93,8 @@ QN_DEV void multiply_piece(float acc[2][spec::cols], const half_piece &p, const 
 QN_DEV void do_piece(float acc[2][spec::cols], const half_piece &p, const half_share &s, int i,
                      const float *x, i64 x_stride, int n_col, float *res)
 {
-    const int nth = i % s.per_pair, pair = s.team + i / s.per_pair * s.teams;
-    multiply_piece(acc, p, x, x_stride, n_col, s.slice + nth * s.slices);
+    const int nth = i % s.per_pair, pair = s.team + i / s.per_pair * n_team;
+    multiply_piece(acc, p, x, x_stride, n_col, s.slice + nth * spec::slices);
     if (nth != s.per_pair - 1) {
         return;
     }
@@ -107,7 +107,7 @@ QN_DEV void do_piece(float acc[2][spec::cols], const half_piece &p, const half_s
             const float sum = warp_sum(acc[r][col]);
             acc[r][col] = 0.0f;
             if (threadIdx.x % WARP == 0) {
-                res[((2 * pair + r) * spec::cols + col) * s.slices + s.slice] = sum;
+                res[((2 * pair + r) * spec::cols + col) * spec::slices + s.slice] = sum;
             }
         }
     }
@@ -116,33 +116,35 @@ QN_DEV void do_piece(float acc[2][spec::cols], const half_piece &p, const half_s
 // All pairs of a block. w.row(pair, r): row r of a pair. Waits for the kernel before; n_rows and first_row of
 // the launch are read behind that: columns are rows blockIdx.y * cols .. of *n_row.
 template <class W>
-QN_DEV int gemv_half(const W &w, int pairs, int slices, const float *x, i64 x_stride, const i32 *n_row,
-                     float *res)
+QN_DEV int gemv_half(const W &w, int pairs, const float *x, i64 x_stride, const i32 *n_row, float *res)
 {
-    const half_share s = share_of(pairs, slices);
-    half_piece a, b;
-    load_piece(a, w, s, 0); // weights do not depend on the kernel before
-    load_piece(b, w, s, 1);
+    const half_share s = share_of(pairs);
+    half_piece p[spec::ahead];
+#pragma unroll
+    for (int k = 0; k < spec::ahead; k++) {
+        load_piece(p[k], w, s, k); // weights do not depend on the kernel before
+    }
     ptx_grid_wait();
     const int n_col = min((int)spec::cols, *n_row - (int)blockIdx.y * spec::cols);
     x += (i64)blockIdx.y * spec::cols * x_stride;
     float acc[2][spec::cols] = {};
-    for (int i = 0; i < s.n; i += 2) {
-        do_piece(acc, a, s, i, x, x_stride, n_col, res);
-        load_piece(a, w, s, i + 2);
-        if (i + 1 < s.n) {
-            do_piece(acc, b, s, i + 1, x, x_stride, n_col, res);
-            load_piece(b, w, s, i + 3);
+    for (int i = 0; i < s.n; i += spec::ahead) {
+#pragma unroll
+        for (int k = 0; k < spec::ahead; k++) {
+            if (i + k < s.n) {
+                do_piece(acc, p[k], s, i + k, x, x_stride, n_col, res);
+                load_piece(p[k], w, s, i + k + spec::ahead);
+            }
         }
     }
     return n_col;
 }
 
-QN_DEV float half_sum(const float *res, int row, int col, int slices)
+QN_DEV float half_sum(const float *res, int row, int col)
 {
     float y = 0.0f;
-    for (int k = 0; k < slices; k++) {
-        y += res[(row * spec::cols + col) * slices + k];
+    for (int k = 0; k < spec::slices; k++) {
+        y += res[(row * spec::cols + col) * spec::slices + k];
     }
     return y;
 }

@@ -1,5 +1,5 @@
 // gemv_q8.cuh: rows of quantised weights times one row of 8-bit activations. A warp keeps its slice of the
-// activations in registers and streams rows: the next row is on its way while the current one is multiplied.
+// activations in registers and streams rows, of which spec::ahead are on their way while one is multiplied.
 // A long row is shared by spec::slices warps, some spans each. Partial sums go to shared memory.
 // defines: gemv_rows, load_first, load_slice, row_sum, rms_factor
 #ifndef QN_GEMV_Q8_CUH
@@ -154,21 +154,21 @@ template <int DT> QN_DEV float dot_row(const row_slice<DT> &r, const slice &s)
     return sum;
 }
 
-// Rows that a warp has under way. Two sets of registers take turns without ever being copied: a copy would
-// wait for the loads that were just sent.
+// Rows that a warp has under way. Sets of registers take turns without ever being copied: a copy would wait
+// for the loads that were just sent.
 template <int DT> struct rows_ahead {
-    row_slice<DT> a, b;
+    row_slice<DT> r[spec::ahead];
 };
 
 // This team's first rows of [first, last), before the activations are there.
 template <int DT, class W> QN_DEV void load_first(rows_ahead<DT> &r, const W &w, int first, int last)
 {
     const int row = first + threadIdx.x / WARP / spec::slices;
-    if (row < last) {
-        w.load(r.a, row);
-    }
-    if (row + n_team < last) {
-        w.load(r.b, row + n_team);
+#pragma unroll
+    for (int i = 0; i < spec::ahead; i++) {
+        if (row + i * n_team < last) {
+            w.load(r.r[i], row + i * n_team);
+        }
     }
 }
 
@@ -183,30 +183,54 @@ QN_DEV float warp_sum_pair(float a, float b)
     return v;
 }
 
-// Rows [first, last); row i's sums go to res[(i - first) * slices + slice]. w.load(r, row) brings a row;
-// load_first has sent for this team's first ones.
+// This lane's part of a row's product; the row that its registers hold next is sent for.
 template <int DT, class W>
-QN_DEV void gemv_rows(const W &w, int first, int last, rows_ahead<DT> &r, const slice &s, float *res)
+QN_DEV float next_row(const W &w, row_slice<DT> &r, int row, int last, const slice &s)
 {
-    const int team = threadIdx.x / WARP / spec::slices, part = threadIdx.x / WARP % spec::slices;
-    const int lane = threadIdx.x % WARP;
-    for (int row = first + team; row < last; row += 2 * n_team) {
-        const float a = dot_row(r.a, s);
-        if (row + 2 * n_team < last) {
-            w.load(r.a, row + 2 * n_team);
+    const float sum = dot_row(r, s);
+    if (row + spec::ahead * n_team < last) {
+        w.load(r, row + spec::ahead * n_team);
+    }
+    return sum;
+}
+
+// A team's rows I and I + 1, n_team apart, of the spec::ahead that it has under way; `row`: row I.
+template <int I, int DT, class W>
+QN_DEV void gemv_turn(const W &w, int row, int first, int last, rows_ahead<DT> &r, const slice &s, float *res)
+{
+    const int part = threadIdx.x / WARP % spec::slices, lane = threadIdx.x % WARP;
+    const float a = next_row(w, r.r[I], row, last, s);
+    if constexpr (I + 1 == spec::ahead) { // the last one of an odd number
+        const float sum = warp_sum(a);
+        if (lane == 0) {
+            res[(row - first) * spec::slices + part] = sum;
         }
+    } else {
         float b = 0.0f;
         if (row + n_team < last) {
-            b = dot_row(r.b, s);
-            if (row + 3 * n_team < last) {
-                w.load(r.b, row + 3 * n_team);
-            }
+            b = next_row(w, r.r[I + 1], row + n_team, last, s);
         }
         const float sum = warp_sum_pair(a, b);
         const int mine = lane < WARP / 2 ? row : row + n_team;
         if (lane % (WARP / 2) == 0 && mine < last) {
             res[(mine - first) * spec::slices + part] = sum;
         }
+        if constexpr (I + 2 < spec::ahead) {
+            if (row + 2 * n_team < last) {
+                gemv_turn<I + 2>(w, row + 2 * n_team, first, last, r, s, res);
+            }
+        }
+    }
+}
+
+// Rows [first, last); row i's sums go to res[(i - first) * slices + slice]. w.load(r, row) brings a row;
+// load_first has sent for this team's first ones.
+template <int DT, class W>
+QN_DEV void gemv_rows(const W &w, int first, int last, rows_ahead<DT> &r, const slice &s, float *res)
+{
+    const int team = threadIdx.x / WARP / spec::slices;
+    for (int row = first + team; row < last; row += spec::ahead * n_team) {
+        gemv_turn<0>(w, row, first, last, r, s, res);
     }
 }
 

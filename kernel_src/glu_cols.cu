@@ -1,7 +1,6 @@
 // glu_cols.cu: the `glu` op for up to 8 rows at once, quantised weights and 8-bit activations: as glu_q8.cu,
 // with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive outputs (a
-// multiple of 32 where q8_out). block: 32 * spec::warps; shared: 8 * (2 * chunk * slices + 1) floats. slices:
-// warps that share a tile, a divisor of spec::warps.
+// multiple of 32 where q8_out). block: 32 * spec::warps; shared: 8 * (2 * chunk * slices + 1) floats.
 #include "gemv_cols.cuh"
 
 constexpr int gate_dt = spec::fused ? spec::up_dtype : spec::gate_dtype;
@@ -18,27 +17,27 @@ template <int DT> struct rows_of {
     }
 };
 
-QN_ENTRY(32 * spec::warps)
+QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_stride, u8 *q8_out, const u8 *wg,
           const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su,
-          const float *squares, i64 slices)
+          const float *squares)
 {
     ptx_grid_launch();
     ptx_grid_wait();
     const int first = blockIdx.x * (int)chunk, last = min(spec::n_ff, first + (int)chunk),
               width = last - first;
-    const int n_col = min((int)COLS, st->n_rows), n_slice = (int)slices;
-    float *factor = qn_shared<float>(0), *gate = factor + COLS, *up = gate + width * COLS * n_slice;
+    const int n_col = min((int)COLS, st->n_rows);
+    float *factor = qn_shared<float>(0), *gate = factor + COLS, *up = gate + width * COLS * spec::slices;
     column_factors(factor, squares, n_col);
     const rows_of<gate_dt> g_rows = {spec::fused ? wu : wg, 0};
     const rows_of<spec::up_dtype> u_rows = {wu, up_first};
-    gemv_columns<gate_dt>(g_rows, first, last, q8, n_col, n_slice, gate);
-    gemv_columns<spec::up_dtype>(u_rows, first, last, q8, n_col, n_slice, up);
+    gemv_columns<gate_dt>(g_rows, first, last, q8, n_col, gate);
+    gemv_columns<spec::up_dtype>(u_rows, first, last, q8, n_col, up);
     __syncthreads();
     for (int i = threadIdx.x; i < width * n_col; i += 32 * spec::warps) {
         const int row = i / width, k = i % width, at = first + k;
-        float g = column_sum(gate, k, row, n_slice) * factor[row];
-        float u = column_sum(up, k, row, n_slice) * factor[row];
+        float g = column_sum(gate, k, row) * factor[row];
+        float u = column_sum(up, k, row) * factor[row];
         if (spec::has_scale) {
             g *= spec::fused ? *su : *sg;
             u *= *su;

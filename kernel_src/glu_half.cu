@@ -1,7 +1,6 @@
 // glu_half.cu: the `glu` op for few rows, f16 or bf16 weights (spec::bf16) of one type, f32 activations: a
 // pair is an output's gate row and up row. grid: (blocks, ceil(rows / spec::cols)); a block does `chunk`
-// consecutive outputs. block: 32 * spec::warps; shared: 2 * chunk * cols * slices floats. slices: warps that
-// share a pair, a divisor of spec::warps.
+// consecutive outputs. block: 32 * spec::warps; shared: 2 * chunk * cols * slices floats.
 #include "gemv_half.cuh"
 
 constexpr int up_first = spec::fused ? spec::n_ff : 0;
@@ -17,19 +16,19 @@ struct half_weights {
     }
 };
 
-QN_ENTRY(32 * spec::warps)
-QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, i64 chunk, i64 slices, float *out, i64 out_stride,
+QN_ENTRY(32 * spec::warps, spec::per_sm)
+QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, i64 chunk, float *out, i64 out_stride,
           const u16 *wg, const float *bg, const float *sg, const u16 *wu, const float *bu, const float *su)
 {
     ptx_grid_launch();
     const int first = blockIdx.x * (int)chunk, width = min((int)chunk, spec::n_ff - first);
     float *res = qn_shared<float>(0);
     const half_weights w = {spec::fused ? wu : wg, wu, first};
-    const int n_col = gemv_half(w, width, (int)slices, x, x_stride, &st->n_rows, res);
+    const int n_col = gemv_half(w, width, x, x_stride, &st->n_rows, res);
     __syncthreads();
     for (int i = threadIdx.x; i < width * n_col; i += 32 * spec::warps) {
         const int col = i / width, k = i % width, at = first + k;
-        float g = half_sum(res, 2 * k, col, (int)slices), u = half_sum(res, 2 * k + 1, col, (int)slices);
+        float g = half_sum(res, 2 * k, col), u = half_sum(res, 2 * k + 1, col);
         if (spec::has_scale) {
             g *= spec::fused ? *su : *sg;
             u *= *su;

@@ -23,7 +23,7 @@ template <int DT, int WHICH> struct glu_weights {
     }
 };
 
-QN_ENTRY(32 * spec::warps)
+QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_stride, u8 *q8_out, const u8 *wg,
           const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su,
           const float *squares)

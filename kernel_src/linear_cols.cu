@@ -1,7 +1,7 @@
 // linear_cols.cu: the `linear` op for up to 8 rows at once, quantised weights and 8-bit activations: as
 // linear_q8.cu, with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive
 // outputs (a multiple of 32 where norm_next). block: 32 * spec::warps; shared: 8 * (chunk * slices + 1)
-// floats. slices: warps that share a tile, a divisor of spec::warps.
+// floats.
 #include "epilogue.cuh"
 #include "gemv_cols.cuh"
 
@@ -35,35 +35,34 @@ constexpr int seg2nd = same01 ? 2 : 1; // a segment of the second stretch, if th
 
 // Outputs [A, B) of the op, of type DT, as far as they lie in [first, last).
 template <int DT, int A, int B>
-QN_DEV void stretch(const u8 *const w[3], int first, int last, const u8 *q8, int n_col, int slices,
-                    float *res)
+QN_DEV void stretch(const u8 *const w[3], int first, int last, const u8 *q8, int n_col, float *res)
 {
     const weights_of<DT> of = {{w[0], w[1], w[2]}};
     const int a = max(first, A), b = min(last, B);
     if (a < b) {
-        gemv_columns<DT>(of, a, b, q8, n_col, slices, res + (a - first) * COLS * slices);
+        gemv_columns<DT>(of, a, b, q8, n_col, res + (a - first) * COLS * spec::slices);
     }
 }
 
-QN_ENTRY(32 * spec::warps)
+QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
           i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
           const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,
-          const float *squares, const float *norm_w, u8 *q8_next, float *squares_next, i64 slices)
+          const float *squares, const float *norm_w, u8 *q8_next, float *squares_next)
 {
     ptx_grid_launch();
     ptx_grid_wait();
     const int first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
-    const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows), n_slice = (int)slices;
+    const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows);
     float *factor = qn_shared<float>(0), *res = factor + COLS;
     const u8 *const w[3] = {w0, w1, w2};
     column_factors(factor, squares, n_col);
-    stretch<dtype_of(0), 0, cut1>(w, first, last, q8, n_col, n_slice, res);
+    stretch<dtype_of(0), 0, cut1>(w, first, last, q8, n_col, res);
     if constexpr (cut1 < cut2) {
-        stretch<dtype_of(seg2nd), cut1, cut2>(w, first, last, q8, n_col, n_slice, res);
+        stretch<dtype_of(seg2nd), cut1, cut2>(w, first, last, q8, n_col, res);
     }
     if constexpr (cut2 < seg_last) {
-        stretch<dtype_of(2), cut2, seg_last>(w, first, last, q8, n_col, n_slice, res);
+        stretch<dtype_of(2), cut2, seg_last>(w, first, last, q8, n_col, res);
     }
     __syncthreads();
     const int width = last - first;
@@ -71,7 +70,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
         const int row = i / width, at = first + i % width;
         const int seg = segment_of(at);
         const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
-        float y = linear_epilogue(column_sum(res, at - first, row, n_slice) * factor[row], at,
+        float y = linear_epilogue(column_sum(res, at - first, row) * factor[row], at,
                                   load_tail(at, bias, scale, div));
         y = spec::residual ? base[row * base_stride + at] + y : y;
         out[row * out_stride + at] = y;

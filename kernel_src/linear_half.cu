@@ -1,7 +1,6 @@
 // linear_half.cu: the `linear` op for few rows, f16 or bf16 weights (spec::bf16) of one type, f32
 // activations. grid: (blocks, ceil(rows / spec::cols)); a block does `chunk` pairs of consecutive outputs,
 // which may belong to different segments. block: 32 * spec::warps; shared: 2 * chunk * cols * slices floats.
-// slices: warps that share a pair, a divisor of spec::warps.
 #include "epilogue.cuh"
 #include "gemv_half.cuh"
 
@@ -21,25 +20,23 @@ struct half_weights {
     }
 };
 
-QN_ENTRY(32 * spec::warps)
-QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, i64 chunk, i64 slices, const float *base,
-          i64 base_stride, float *out, i64 out_stride, const u16 *w0, const float *b0, const float *s0,
-          const u16 *w1, const float *b1, const float *s1, const u16 *w2, const float *b2, const float *s2,
-          const float *div)
+QN_ENTRY(32 * spec::warps, spec::per_sm)
+QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, i64 chunk, const float *base, i64 base_stride,
+          float *out, i64 out_stride, const u16 *w0, const float *b0, const float *s0, const u16 *w1,
+          const float *b1, const float *s1, const u16 *w2, const float *b2, const float *s2, const float *div)
 {
     ptx_grid_launch();
     const int first = blockIdx.x * 2 * (int)chunk, width = min(2 * (int)chunk, spec::n_out - first);
     float *res = qn_shared<float>(0);
     const half_weights w = {w0, w1, w2, first};
-    const int n_col = gemv_half(w, (width + 1) / 2, (int)slices, x, x_stride,
-                                spec::outputs ? &st->n_out : &st->n_rows, res);
+    const int n_col =
+        gemv_half(w, (width + 1) / 2, x, x_stride, spec::outputs ? &st->n_out : &st->n_rows, res);
     __syncthreads();
     for (int i = threadIdx.x; i < width * n_col; i += 32 * spec::warps) {
         const int col = i / width, at = first + i % width, row = blockIdx.y * spec::cols + col;
         const int seg = segment_of(at);
         const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
-        const float y =
-            linear_epilogue(half_sum(res, at - first, col, (int)slices), at, load_tail(at, bias, scale, div));
+        const float y = linear_epilogue(half_sum(res, at - first, col), at, load_tail(at, bias, scale, div));
         out[row * out_stride + at] = spec::residual ? base[row * base_stride + at] + y : y;
     }
 }

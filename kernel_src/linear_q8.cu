@@ -77,7 +77,7 @@ struct output_tail {
     float norm, base;
 };
 
-QN_ENTRY(32 * spec::warps)
+QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
           i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
           const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,

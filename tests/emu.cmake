@@ -186,3 +186,23 @@ foreach(name IN LISTS emu_models)
   add_test(NAME emu-check-${name} COMMAND emu_check ${emu_out}/models/${name}.gguf)
   set_tests_properties(emu-check-${name} PROPERTIES LABELS emu TIMEOUT ${hang})
 endforeach()
+
+# Kernels of decode at the ends of what may be chosen of them (runtime/cuda/knobs.h).
+set(emu_knob_shards 4)
+set(emu_knob_sources "")
+foreach(i RANGE 1 ${emu_knob_shards})
+  math(EXPR i "${i} - 1")
+  list(APPEND emu_knob_sources ${emu_out}/knobs_0${i}.cpp)
+endforeach()
+add_executable(emu_knobs_gen ${emu_dir}/emu_knobs_gen.c ${emu_dir}/emu_knob_sets.c)
+target_link_libraries(emu_knobs_gen PRIVATE emu_tests_common)
+add_custom_command(OUTPUT ${emu_knob_sources}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${emu_out}
+  COMMAND emu_knobs_gen ${CMAKE_SOURCE_DIR}/kernel_src ${emu_out} ${emu_knob_shards}
+  DEPENDS emu_knobs_gen ${emu_kernels} VERBATIM)
+add_library(emu_knob_kernels OBJECT ${emu_knob_sources})
+target_include_directories(emu_knob_kernels PRIVATE ${CMAKE_SOURCE_DIR}/kernel_src ${emu_dir})
+target_compile_options(emu_knob_kernels PRIVATE ${emu_kernel_options})
+emu_executable(emu_knobs emu_knob_kernels ${emu_dir}/emu_knobs.c ${emu_dir}/emu_knob_sets.c ${emu_dir}/emu_exec.c)
+add_test(NAME emu-knobs COMMAND emu_knobs)
+set_tests_properties(emu-knobs PROPERTIES LABELS emu TIMEOUT 600)

@@ -190,6 +190,7 @@ int qn_lower_launch(lowerer *l, const launch *k)
     a->rows_per = k->rows_per ? k->rows_per : 1;
     a->n_arg = k->n_arg;
     memcpy(a->args, k->args, sizeof a->args);
+    a->site = k->site;
     return 0;
 }
 
@@ -349,6 +350,7 @@ void qn_lowered_free(qn_lowered *l)
         qn_source_free(&l->programs[i].source);
     }
     free(l->programs);
+    free(l->sites);
     free(l->decode.actions);
     free(l->few.actions);
     free(l->prefill.actions);

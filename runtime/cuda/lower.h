@@ -10,6 +10,7 @@
 #include "codegen/backend.h"
 #include "codegen/jit.h"
 #include "codegen/source.h"
+#include "cuda/knobs.h"
 
 enum {
     QN_CUDA_FEW = 8,
@@ -151,6 +152,7 @@ typedef struct qn_cuda_action {
     qn_rows rows;
     uint64_t args[QN_CUDA_ARGS]; /* every kernel parameter is a pointer or an i64 */
     int n_arg;
+    int site; /* 1 + index into qn_lowered.sites; 0: there is nothing to choose */
 } qn_cuda_action;
 
 /* Of kernel_src/persistent_begin.cuh: qn_phase. */
@@ -185,6 +187,8 @@ typedef struct qn_lowered {
     int n_phase;
     qn_cuda_program *programs;
     int n_program, cap_program;
+    qn_site *sites;
+    int n_site, cap_site;
 } qn_lowered;
 
 typedef struct qn_lower_opts {
@@ -197,6 +201,10 @@ typedef struct qn_lower_opts {
     int multiprocessors;  /* for launch shapes only, never for constants */
     int product_tokens;   /* tile of product_wgmma.cu for any number of rows; 0: by rows */
     size_t head_chunk;    /* most bytes of the head as 16-bit rows at a time; 0: QN_CUDA_HEAD_CHUNK */
+    /* What stands in place of a site's shipped knobs: fills *k and returns true. Values that do not fit are
+     * not taken; phases of the persistent kernel have the shipped ones always. NULL: nothing does. */
+    bool (*knobs)(void *user, const qn_site *site, qn_knobs *k);
+    void *knobs_user;
 } qn_lower_opts;
 
 /* Bytes of a row of `heads` heads of `dim` values in a KV cache (kernel_src/kv_q8.cuh). */

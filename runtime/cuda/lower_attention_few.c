@@ -27,17 +27,25 @@ static int lower_rows(lowerer *l)
     const qn_spec_attention *sp = &s->spec.attention;
     const qn_cuda_mem *m = l->opts->mem;
     int group = sp->n_head / sp->n_head_kv;
-    int warps = 4, heads = group < 8 ? group : 8;
+    int heads = group < 8 ? group : 8;
     while (heads > 1 && heads * (sp->v_dim + sp->k_dim) > 2048) {
         heads = (heads + 1) / 2; /* the heads' sums must fit into registers */
     }
     int chunks = (group + heads - 1) / heads, blocks = sp->n_head_kv * chunks;
-    int split = 1;
-    if (l->mode != LOWER_PREFILL) {
-        split = (int)ceil_div((l->opts->persistent ? 1 : 2) * l->opts->multiprocessors, blocks);
-        split = split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
+    /* The split decides what is summed with what, so it is the same on every card. */
+    int split = (int)ceil_div((l->opts->persistent ? 1 : 2) * QN_LOWER_NOMINAL, blocks);
+    split = l->mode == LOWER_PREFILL ? 1 : split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
+    const qn_knobs shipped = {.warps = 4, .split = split};
+    const qn_knob_room room = {.warp_bytes = 4 * (size_t)heads * (size_t)(32 + 2 + sp->v_dim),
+                               .fixed_bytes = 4 * (size_t)(heads * sp->k_dim + 4),
+                               .limit = qn_lower_shared_limit(l->opts->variant)};
+    launch site = {0};
+    const qn_knobs *c = qn_lower_knobs(l, &site, QN_KNOBS_ROWS, "attention_decode", NULL, &room, &shipped);
+    if (!c) {
+        return -1;
     }
-    size_t shared = 4 * (size_t)(heads * sp->k_dim + warps * heads * (32 + 2 + sp->v_dim) + 4);
+    int warps = c->warps;
+    size_t shared = room.fixed_bytes + (size_t)warps * room.warp_bytes;
     bool q8 = sp->v_dim % 32 == 0 && qn_lower_q8_target(l, s->out[0]);
     launch k = {.kernel = "attention_decode.cu",
                 .path = "f32",
@@ -46,7 +54,8 @@ static int lower_rows(lowerer *l)
                            {"kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec), false},
                            {"q8_out", q8, false}},
                 .n_const = 4,
-                .grid = {(uint32_t)split, (uint32_t)blocks, 1},
+                .site = site.site,
+                .grid = {(uint32_t)c->split, (uint32_t)blocks, 1},
                 .threads = 32 * (uint32_t)warps,
                 .shared = (uint32_t)shared,
                 .rows_axis = 2,
@@ -57,11 +66,19 @@ static int lower_rows(lowerer *l)
     return qn_lower_launch(l, &k);
 }
 
-/* Launch shape of attention_mma.cu. */
+/* Launch shape of attention_mma.cu: the shipped warps and tiles under way, and what others have to fit. */
 typedef struct shape {
-    int warps, stages, heads, chunks;
-    size_t shared;
+    int heads, chunks;
+    qn_knobs shipped;
+    qn_knob_room room;
 } shape;
+
+static size_t shared_bytes(const qn_knob_room *r, const qn_knobs *k)
+{
+    size_t warps = (size_t)k->warps, merge = warps * r->merge_bytes + 16;
+    size_t ring = r->fixed_bytes + warps * (r->warp_bytes + (size_t)k->ahead * r->tile_bytes);
+    return ring > merge ? ring : merge;
+}
 
 /* Shared memory that a kernel needs beside the rings: attention_rope.cu. */
 static size_t rope_bytes(const qn_spec_attention *sp, int heads, int n_rot)
@@ -72,12 +89,15 @@ static size_t rope_bytes(const qn_spec_attention *sp, int heads, int n_rot)
            2 * (size_t)(sp->k_dim + sp->v_dim);
 }
 
-/* Bytes of a key (or value) in a warp's ring of so many tiles, and unpacked. */
-static size_t tile_bytes(qn_cache_type type, int dim, int stages)
+/* Bytes of a key (or value) in a warp's ring, and of the room in which one is unpacked. */
+static size_t ring_bytes(qn_cache_type type, int dim)
 {
-    size_t half = 2 * (size_t)(round16(dim) + 8);
-    return type == QN_CACHE_Q8_0 ? (size_t)stages * qn_cuda_kv_bytes(type, 1, dim) + half
-                                 : (size_t)stages * half;
+    return type == QN_CACHE_Q8_0 ? qn_cuda_kv_bytes(type, 1, dim) : 2 * (size_t)(round16(dim) + 8);
+}
+
+static size_t open_bytes(qn_cache_type type, int dim)
+{
+    return type == QN_CACHE_Q8_0 ? 2 * (size_t)(round16(dim) + 8) : 0;
 }
 
 /* Warps and tiles of 16 keys in flight for each: 64 KB of keys and values in flight keep the memory of the
@@ -85,7 +105,8 @@ static size_t tile_bytes(qn_cache_type type, int dim, int stages)
 static bool choose(const lowerer *l, const qn_spec_attention *sp, const qn_spec_rope_kv *rope, shape *out)
 {
     static const int shapes[][2] = {{8, 2}, {8, 1}, {4, 2}, {4, 1}, {2, 1}, {1, 1}};
-    enum { KEYS = 16, FRAGMENTS = 192 }; /* registers for queries and sums of values */
+    enum { KEYS = 16, FRAGMENTS = 192 /* registers for queries and sums of values */ };
+    enum { ALONE = 16, LEAST = 8 };
     size_t limit = qn_lower_shared_limit(l->opts->variant) - (l->opts->persistent ? QN_CUDA_PHASE_SHARED : 0);
     int k_pad = round16(sp->k_dim), v_pad = round16(sp->v_dim), group = sp->n_head / sp->n_head_kv;
     int most = FRAGMENTS / (k_pad / 8 + v_pad / 4) * 8;
@@ -96,43 +117,53 @@ static bool choose(const lowerer *l, const qn_spec_attention *sp, const qn_spec_
     const qn_exec_opts *o = l->opts->exec;
     out->chunks = (group + most - 1) / most;
     out->heads = (group + out->chunks - 1) / out->chunks;
+    out->room = (qn_knob_room){
+        .warp_bytes = KEYS * (open_bytes(o->k_type, sp->k_dim) + open_bytes(o->v_type, sp->v_dim)),
+        .tile_bytes = KEYS * (ring_bytes(o->k_type, sp->k_dim) + ring_bytes(o->v_type, sp->v_dim)),
+        .fixed_bytes = rope ? rope_bytes(sp, out->heads, rope->n_rot) : 0,
+        .merge_bytes = 4 * (size_t)out->heads * (size_t)(v_pad + 4 + 2),
+        .limit = limit};
+    /* All parts at once on a nominal card: what is summed with what is the same on every card. */
+    int split = QN_LOWER_NOMINAL / (sp->n_head_kv * out->chunks);
+    split = split < 1 ? 1 : split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        int warps = shapes[i][0], stages = shapes[i][1];
-        size_t ring = (size_t)(warps * KEYS) *
-                      (tile_bytes(o->k_type, sp->k_dim, stages) + tile_bytes(o->v_type, sp->v_dim, stages));
-        size_t merge = 4 * (size_t)(warps * out->heads) * (size_t)(v_pad + 4 + 2) + 16;
-        ring += rope ? rope_bytes(sp, out->heads, rope->n_rot) : 0;
-        out->warps = warps;
-        out->stages = stages;
-        out->shared = ring > merge ? ring : merge;
-        if (out->shared <= limit) {
+        out->shipped = (qn_knobs){
+            .warps = shapes[i][0], .ahead = shapes[i][1], .split = split, .alone = ALONE, .least = LEAST};
+        if (shared_bytes(&out->room, &out->shipped) <= limit) {
             return true;
         }
     }
     return false;
 }
 
-enum { ALONE = 16, LEAST = 8 }; /* tiles that one block takes rather than share them; of a part */
-
-/* What attention_mma.cu and attention_rope.cu have in common; the step is the attention. */
-static launch mma_launch(lowerer *l, const shape *sh)
+/* What attention_mma.cu and attention_rope.cu have in common; the step is the attention. n_const 0: out of
+ * memory. */
+static launch mma_launch(lowerer *l, const shape *sh, const char *kernel, const qn_step *also)
 {
     const qn_step *s = l->step;
     const qn_spec_attention *sp = &s->spec.attention;
-    int blocks = sp->n_head_kv * sh->chunks, split = l->opts->multiprocessors / blocks; /* all at once */
-    split = split < 1 ? 1 : split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
+    launch k = {.kernel = kernel, .also = also};
+    const qn_knobs *c = qn_lower_knobs(l, &k, QN_KNOBS_MMA, kernel, also, &sh->room, &sh->shipped);
+    if (!c) {
+        return k;
+    }
     bool q8 = sp->v_dim % 32 == 0 && qn_lower_q8_target(l, s->out[0]);
-    return (launch){.consts = {{"warps", sh->warps, false},
-                               {"stages", sh->stages, false},
+    return (launch){.kernel = kernel,
+                    .also = also,
+                    .site = k.site,
+                    .consts = {{"warps", c->warps, false},
+                               {"stages", c->ahead, false},
                                {"heads", sh->heads, false},
                                {"kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec), false},
                                {"q8_out", q8, false},
                                {"k_q8", l->opts->exec->k_type == QN_CACHE_Q8_0, false},
-                               {"v_q8", l->opts->exec->v_type == QN_CACHE_Q8_0, false}},
-                    .n_const = 7,
-                    .grid = {(uint32_t)split, (uint32_t)blocks, 1},
-                    .threads = 32 * (uint32_t)sh->warps,
-                    .shared = (uint32_t)sh->shared,
+                               {"v_q8", l->opts->exec->v_type == QN_CACHE_Q8_0, false},
+                               {"alone", c->alone, false},
+                               {"least", c->least, false}},
+                    .n_const = 9,
+                    .grid = {(uint32_t)c->split, (uint32_t)(sp->n_head_kv * sh->chunks), 1},
+                    .threads = 32 * (uint32_t)c->warps,
+                    .shared = (uint32_t)shared_bytes(&sh->room, c),
                     .rows_axis = 2};
 }
 
@@ -149,17 +180,19 @@ static void add_result_args(const lowerer *l, launch *k)
     qn_view out = l->step->out[0];
     add_args(k,
              (const uint64_t[]){m->parts, m->part_count, qn_lower_at(l, out), qn_lower_stride(l, out),
-                                qn_lower_q8_at(l), ALONE, LEAST},
-             7);
+                                qn_lower_q8_at(l)},
+             5);
 }
 
 static int lower_mma(lowerer *l, const shape *sh)
 {
     const qn_step *s = l->step;
     const qn_cuda_mem *m = l->opts->mem;
-    launch k = mma_launch(l, sh);
+    launch k = mma_launch(l, sh, "attention_mma.cu", NULL);
+    if (k.n_const == 0) {
+        return -1;
+    }
     bool even = s->in[0].col % 2 == 0 && qn_lower_stride(l, s->in[0]) % 2 == 0;
-    k.kernel = "attention_mma.cu";
     k.path = "mma f16";
     k.consts[k.n_const++] = (qn_source_const){"q_vec", even ? 2 : 1, false, false};
     add_args(&k,
@@ -204,10 +237,12 @@ int qn_lower_attention_rope(lowerer *l, bool *done)
         return 0;
     }
     l->step = next;
-    launch k = mma_launch(l, &sh);
-    k.kernel = "attention_rope.cu";
+    launch k = mma_launch(l, &sh, "attention_rope.cu", s);
+    if (k.n_const == 0) {
+        *done = false;
+        return -1;
+    }
     k.path = "rope, mma f16";
-    k.also = s;
     if (l->q8_view.buf == next->out[0].buf && !k.consts[4].value) {
         l->q8_view.buf = -1;
     }

@@ -9,44 +9,58 @@ bool qn_lower_in_columns(const lowerer *l)
     return l->mode == LOWER_FEW && l->opts->variant >= QN_VARIANT_SM80 && !l->opts->exec->rows_apart;
 }
 
-/* Outputs of a block, warps that share a tile of 16 rows: whichever makes the fewest turns on a card of
- * NOMINAL multiprocessors. The sums' order hangs on the warps that share, so these are the same on every
- * card. */
-static int shape_of(const lowerer *l, int n_in, int n_out, int grain, int sets, int *slices)
+/* Outputs of a block times warps that share a tile, at most. */
+enum { MAX_SUMS = 48 * 1024 / (4 * COLS) - 1, LAP = 16 };
+
+static int chunk_of(int slices, int blocks, int n_out, int grain, int sets)
 {
-    enum { NOMINAL = 132, MAX_SUMS = 48 * 1024 / (4 * COLS) - 1, LAP = 16 };
-    int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
-    int laps = (n_in / 32 + LAP - 1) / LAP, tiles = (int)qn_ceil_div(n_out, grain);
-    int64_t least = INT64_MAX;
-    *slices = 1;
-    for (int s = 1; s <= WARPS && (s == 1 || s <= laps); s *= 2) {
-        int most = MAX_SUMS / (s * sets) / grain * grain, chunk = (int)qn_ceil_div(tiles, NOMINAL) * grain;
-        chunk = chunk > most ? most : chunk;
-        if (chunk < grain) {
-            break;
-        }
-        int64_t turns = (int64_t)qn_ceil_div(qn_ceil_div(n_out, chunk), NOMINAL) *
-                        qn_ceil_div(qn_ceil_div(chunk, 16), WARPS / s) * qn_ceil_div(laps, s);
-        if (turns < least) {
-            least = turns;
-            *slices = s;
-        }
-    }
-    int most = MAX_SUMS / (*slices * sets) / grain * grain, chunk = (int)qn_ceil_div(tiles, sms) * grain;
+    int most = MAX_SUMS / (slices * sets) / grain * grain;
+    int chunk = (int)qn_ceil_div(qn_ceil_div(n_out, grain), blocks) * grain;
     return chunk > most ? most : chunk;
 }
 
-void qn_lower_columns(const lowerer *l, launch *k, const char *kernel, int n_in, int n_out, int grain,
-                      int sets)
+/* Shipped: as many warps share a tile of 16 rows as make the fewest turns on a nominal card: the sums' order
+ * hangs on them, so they are the same on every card. */
+static int shipped_slices(int n_in, int n_out, int grain, int sets)
 {
-    int slices, chunk = shape_of(l, n_in, n_out, grain, sets, &slices);
+    int laps = (n_in / 32 + LAP - 1) / LAP, slices = 1;
+    int64_t least = INT64_MAX;
+    for (int s = 1; s <= WARPS && (s == 1 || s <= laps); s *= 2) {
+        int chunk = chunk_of(s, QN_LOWER_NOMINAL, n_out, grain, sets);
+        if (chunk < grain) {
+            break;
+        }
+        int64_t turns = (int64_t)qn_ceil_div(qn_ceil_div(n_out, chunk), QN_LOWER_NOMINAL) *
+                        qn_ceil_div(qn_ceil_div(chunk, 16), WARPS / s) * qn_ceil_div(laps, s);
+        if (turns < least) {
+            least = turns;
+            slices = s;
+        }
+    }
+    return slices;
+}
+
+int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_out, int grain, int sets)
+{
+    const qn_knobs shipped = {
+        .warps = WARPS, .slices = shipped_slices(n_in, n_out, grain, sets), .per_sm = 1};
+    const qn_knob_room room = {
+        .parts = (n_in / 32 + LAP - 1) / LAP, .rows = n_out, .sums = MAX_SUMS / (sets * grain)};
+    const qn_knobs *c = qn_lower_knobs(l, k, QN_KNOBS_COLS, kernel, NULL, &room, &shipped);
+    if (!c) {
+        return -1;
+    }
+    int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
+    int chunk = chunk_of(c->slices, sms * c->per_sm, n_out, grain, sets);
     k->kernel = kernel;
     k->path = "mma 8-bit";
-    k->consts[0].value = WARPS; /* the others are as for a row by itself */
+    k->consts[0].value = c->warps; /* the others are as for a row by itself */
+    k->consts[1].value = c->slices;
+    k->consts[2].value = c->per_sm;
     k->grid[0] = qn_ceil_div(n_out, chunk);
-    k->threads = 32 * WARPS;
-    k->shared = 4 * COLS * (uint32_t)(sets * chunk * slices + 1);
+    k->threads = 32 * (uint32_t)c->warps;
+    k->shared = 4 * COLS * (uint32_t)(sets * chunk * c->slices + 1);
     k->rows_per = COLS;
     k->args[2] = (uint64_t)chunk;
-    k->args[k->n_arg++] = (uint64_t)slices;
+    return 0;
 }

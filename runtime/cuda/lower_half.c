@@ -1,7 +1,7 @@
 /* lower_half.c: products of few rows with f16 or bf16 weights of one type. */
 #include "cuda/lower_internal.h"
 
-enum { WARPS = 16, COLS = 8, PIECE = 512 };
+enum { COLS = 8, PIECE = 512 };
 
 bool qn_lower_takes_half(const lowerer *l, qn_view in, const qn_tensor *const *w, int n)
 {
@@ -15,58 +15,67 @@ bool qn_lower_takes_half(const lowerer *l, qn_view in, const qn_tensor *const *w
     return all && first;
 }
 
-/* Pairs of rows a block does, and warps that share a pair. */
-typedef struct half_shape {
-    int chunk, slices;
-} half_shape;
+enum { MAX_SUMS = 48 * 1024 / 8 }; /* of a block's pairs, columns and slices */
 
-/* The fewest turns on a card of NOMINAL multiprocessors. The sums' order hangs on the warps that share, so
- * these are the same on every card. */
-static half_shape shape_of(const lowerer *l, int n_in, int pairs, int cols, int warps)
+static int chunk_of(int slices, int blocks, int pairs, int cols)
 {
-    enum { NOMINAL = 132, MAX_SUMS = 48 * 1024 / 8 }; /* of a column and slice */
-    int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
-    int pieces = (n_in + PIECE - 1) / PIECE;
+    int chunk = (int)qn_ceil_div(pairs, blocks), most = MAX_SUMS / (cols * slices);
+    return chunk > most ? most : chunk;
+}
+
+/* Shipped: as many warps share a pair of rows as make the fewest turns on a nominal card: the sums' order
+ * hangs on them, so they are the same on every card. */
+static qn_knobs shipped_half(int pieces, int pairs, int cols, int warps)
+{
+    qn_knobs k = {.warps = warps, .slices = 1, .ahead = 2, .per_sm = 1};
     int64_t least = INT64_MAX;
-    half_shape best = {1, 1};
     for (int slices = 1; warps % slices == 0 && slices <= pieces; slices *= 2) {
-        int chunk = (int)qn_ceil_div(pairs, NOMINAL), most = MAX_SUMS / (cols * slices);
-        chunk = chunk > most ? most : chunk;
-        int64_t turns = (int64_t)qn_ceil_div(qn_ceil_div(pairs, chunk), NOMINAL) *
+        int chunk = chunk_of(slices, QN_LOWER_NOMINAL, pairs, cols);
+        int64_t turns = (int64_t)qn_ceil_div(qn_ceil_div(pairs, chunk), QN_LOWER_NOMINAL) *
                         qn_ceil_div(chunk, warps / slices) * qn_ceil_div(pieces, slices);
         if (turns < least) {
             least = turns;
-            best.slices = slices;
+            k.slices = slices;
         }
     }
-    int most = MAX_SUMS / (cols * best.slices);
-    best.chunk = (int)qn_ceil_div(pairs, sms);
-    best.chunk = best.chunk > most ? most : best.chunk;
-    return best;
+    return k;
 }
 
-/* What both ops share; `pairs`: of rows in all. */
-static launch half_launch(const lowerer *l, const char *kernel, qn_view in, qn_type type, int pairs)
+/* What both ops share; `pairs`: of rows in all. n_const 0: out of memory. */
+static launch half_launch(lowerer *l, const char *kernel, qn_view in, qn_type type, int pairs)
 {
     int cols = l->mode == LOWER_DECODE || l->opts->exec->rows_apart ? 1 : COLS;
     /* A phase of the persistent kernel has fewer warps. */
-    int warps = l->opts->persistent && l->mode == LOWER_DECODE ? QN_LOWER_PHASE_WARPS : WARPS;
-    half_shape s = shape_of(l, in.width, pairs, cols, warps);
-    return (launch){.kernel = kernel,
-                    .path = type == QN_BF16 ? "gemv bf16" : "gemv f16",
-                    .consts = {{"warps", warps, false, false},
-                               {"outputs", qn_lower_outputs(l), false, false},
-                               {"cols", cols, false, false},
-                               {"bf16", type == QN_BF16, false, false}},
-                    .n_const = 4,
-                    .grid = {qn_ceil_div(pairs, s.chunk), 1, 1},
-                    .threads = 32 * (uint32_t)warps,
-                    .shared = 8 * (uint32_t)(s.chunk * cols * s.slices),
-                    .rows_axis = 1,
-                    .rows_per = (uint32_t)cols,
-                    .args = {l->opts->mem->state, qn_lower_at(l, in), qn_lower_stride(l, in),
-                             (uint64_t)s.chunk, (uint64_t)s.slices},
-                    .n_arg = 5};
+    int warps = l->opts->persistent && l->mode == LOWER_DECODE ? QN_LOWER_PHASE_WARPS : QN_KNOB_WARPS;
+    int pieces = (in.width + PIECE - 1) / PIECE;
+    const qn_knobs shipped = shipped_half(pieces, pairs, cols, warps);
+    const qn_knob_room room = {.parts = pieces, .rows = pairs, .sums = MAX_SUMS / cols};
+    launch k = {.kernel = kernel};
+    const qn_knobs *c = qn_lower_knobs(l, &k, QN_KNOBS_HALF, kernel, NULL, &room, &shipped);
+    if (!c) {
+        return k;
+    }
+    int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
+    int chunk = chunk_of(c->slices, sms * c->per_sm, pairs, cols);
+    return (launch){
+        .kernel = kernel,
+        .path = type == QN_BF16 ? "gemv bf16" : "gemv f16",
+        .consts = {{"warps", c->warps, false, false},
+                   {"slices", c->slices, false, false},
+                   {"ahead", c->ahead, false, false},
+                   {"per_sm", c->per_sm, false, false},
+                   {"outputs", qn_lower_outputs(l), false, false},
+                   {"cols", cols, false, false},
+                   {"bf16", type == QN_BF16, false, false}},
+        .n_const = 7,
+        .site = k.site,
+        .grid = {qn_ceil_div(pairs, chunk), 1, 1},
+        .threads = 32 * (uint32_t)c->warps,
+        .shared = 8 * (uint32_t)(chunk * cols * c->slices),
+        .rows_axis = 1,
+        .rows_per = (uint32_t)cols,
+        .args = {l->opts->mem->state, qn_lower_at(l, in), qn_lower_stride(l, in), (uint64_t)chunk},
+        .n_arg = 4};
 }
 
 int qn_lower_linear_half(lowerer *l)
@@ -80,7 +89,7 @@ int qn_lower_linear_half(lowerer *l)
     for (int i = 0; i < 10; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
-    return qn_lower_launch(l, &k);
+    return k.n_const ? qn_lower_launch(l, &k) : -1;
 }
 
 int qn_lower_glu_half(lowerer *l)
@@ -92,5 +101,5 @@ int qn_lower_glu_half(lowerer *l)
     for (int i = 0; i < 6; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
-    return qn_lower_launch(l, &k);
+    return k.n_const ? qn_lower_launch(l, &k) : -1;
 }

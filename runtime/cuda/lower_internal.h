@@ -49,10 +49,19 @@ typedef struct launch {
     uint32_t rows_per;
     uint64_t args[QN_CUDA_ARGS];
     int n_arg;
+    int site; /* qn_cuda_action.site */
 } launch;
 
 int qn_lower_launch(lowerer *l, const launch *k);
 int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g);
+
+/* lower_knobs.c: what is chosen for a launch, which then is a site. `what`: the kernels' name, which the key
+ * begins with; the rest is of the step (and `also`, NULL: none). On return k->site is set; NULL: out of
+ * memory. */
+const qn_knobs *qn_lower_knobs(lowerer *l, launch *k, qn_knob_kind kind, const char *what,
+                               const qn_step *also, const qn_knob_room *room, const qn_knobs *shipped);
+/* Multiprocessors of the card that shipped knobs are for, whatever card it is. */
+enum { QN_LOWER_NOMINAL = 132 };
 /* Address of a view's first row; values between its rows; address of a weight (0: NULL). */
 uint64_t qn_lower_at(const lowerer *l, qn_view v);
 uint64_t qn_lower_stride(const lowerer *l, qn_view v);
@@ -112,11 +121,10 @@ int qn_lower_latent_kv(lowerer *l);
 /* The way of a quantised weight into planes; l->list takes it. */
 int qn_lower_repack(lowerer *l, const qn_tensor *t);
 /* lower_cols.c: do few rows go through the weights at once? Makes such a launch of one for 8-bit activations
- * whose first constant is "warps" and whose third argument is the outputs of a block; `sets`: weight rows an
- * output. */
+ * whose first constants are "warps", "slices" and "per_sm" and whose third argument is the outputs of a
+ * block; `sets`: weight rows an output. */
 bool qn_lower_in_columns(const lowerer *l);
-void qn_lower_columns(const lowerer *l, launch *k, const char *kernel, int n_in, int n_out, int grain,
-                      int sets);
+int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_out, int grain, int sets);
 /* lower_half.c: products of few rows whose weights (those of w[n] that are not NULL) are all f16 or all bf16,
  * with rows that 16 bytes fit. */
 bool qn_lower_takes_half(const lowerer *l, qn_view in, const qn_tensor *const *w, int n);

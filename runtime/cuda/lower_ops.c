@@ -110,37 +110,59 @@ static int need_q8(lowerer *l, qn_view in)
     return qn_lower_quantise(l, in, q8_at(l));
 }
 
-/* Shape of a GEMV launch: warps that share a row, warps of a block, outputs of a block, blocks. */
+/* Shape of a GEMV launch by its knobs: outputs of a block, blocks. */
 typedef struct gemv_shape {
-    int slices, warps, chunk, rows; /* rows: most outputs of a block */
+    qn_knobs knobs;
+    int chunk, rows; /* rows: most outputs of a block */
     uint32_t blocks;
 } gemv_shape;
 
-static gemv_shape shape_of(const lowerer *l, int n_in, int n_out, int grain)
+/* Shipped: a warp a row, or as many as it has spans; what these sum up in is the same on every card. */
+static qn_knobs shipped_q8(const lowerer *l, int n_in, qn_knob_room *room)
 {
-    enum { SPAN = 128, MAX_STEPS = 5 };
+    enum { SPAN = 128, MAX_STEPS = 5, KEPT = 2 };
     /* A phase of the persistent kernel has its parameters in registers: fewer warps, more registers each. */
-    int most = l->opts->persistent && l->mode == LOWER_DECODE ? QN_LOWER_PHASE_WARPS : 16;
-    gemv_shape g;
+    int most = l->opts->persistent && l->mode == LOWER_DECODE ? QN_LOWER_PHASE_WARPS : QN_KNOB_WARPS;
     int groups = n_in / 32, spans = (groups + SPAN - 1) / SPAN;
-    g.slices =
+    qn_knobs k = {.ahead = 2, .per_sm = 1};
+    k.slices =
         (groups + 31) / 32 <= MAX_STEPS ? 1 : spans; /* a little more than a span is still one warp's */
-    g.slices = g.slices > most ? most : g.slices;
-    g.warps = most / g.slices * g.slices;
-    int tiles = (n_out + grain - 1) / grain,
-        sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
-    g.chunk = (tiles + sms - 1) / sms * grain;
-    g.blocks = qn_ceil_div(n_out, g.chunk);
-    g.rows = g.chunk;
-    return g;
+    k.slices = k.slices > most ? most : k.slices;
+    k.warps = most / k.slices * k.slices;
+    int kept = (spans + k.slices - 1) / k.slices;
+    *room = (qn_knob_room){.parts = spans, .most_kept = kept > KEPT ? kept : KEPT};
+    return k;
+}
+
+/* Multiprocessors times the blocks that each is to hold. */
+static int places_for(const lowerer *l, const qn_knobs *k)
+{
+    return (l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1) * k->per_sm;
+}
+
+static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *also, int n_in, int n_out,
+                     int grain, gemv_shape *g)
+{
+    qn_knob_room room;
+    const qn_knobs shipped = shipped_q8(l, n_in, &room);
+    room.rows = n_out;
+    const qn_knobs *chosen = qn_lower_knobs(l, k, QN_KNOBS_Q8, kernel, also, &room, &shipped);
+    if (!chosen) {
+        return false;
+    }
+    int tiles = (n_out + grain - 1) / grain, places = places_for(l, chosen);
+    g->knobs = *chosen;
+    g->chunk = (tiles + places - 1) / places * grain;
+    g->blocks = qn_ceil_div(n_out, g->chunk);
+    g->rows = g->chunk;
+    return true;
 }
 
 /* The same for segments of several types: a block's rows by what they cost, their bytes. cost: of a row of
  * each segment; all 1 where there is one type. */
-static gemv_shape shape_of_segments(const lowerer *l, const qn_spec_linear *sp, const qn_tensor *const w[3],
-                                    int grain, int cost[3])
+static void share_by_cost(const lowerer *l, gemv_shape *g, const qn_spec_linear *sp,
+                          const qn_tensor *const w[3], int grain, int cost[3])
 {
-    gemv_shape g = shape_of(l, sp->n_in, sp->n_out, grain);
     int64_t total = 0;
     int least = 0;
     bool mixed = false;
@@ -155,14 +177,12 @@ static gemv_shape shape_of_segments(const lowerer *l, const qn_spec_linear *sp, 
     }
     if (!mixed || grain > 1 || least < 2 || total > INT32_MAX / 2) {
         cost[0] = cost[1] = cost[2] = 1;
-        return g;
+        return;
     }
-    int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
-    int units = (int)qn_ceil_div(total, sms);
-    g.blocks = qn_ceil_div(total, units);
-    g.chunk = units;
-    g.rows = units / least + 2;
-    return g;
+    int units = (int)qn_ceil_div(total, places_for(l, &g->knobs));
+    g->blocks = qn_ceil_div(total, units);
+    g->chunk = units;
+    g->rows = units / least + 2;
 }
 
 static int lower_embed(lowerer *l)
@@ -332,25 +352,30 @@ static int linear_q8(lowerer *l, bool cols)
     const qn_step *s = l->step, *next = norm_of_sum(l, s->spec.linear.residual);
     const qn_spec_linear *sp = &s->spec.linear;
     const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
-    int cost[3];
-    gemv_shape g = shape_of_segments(l, sp, w, next ? 32 : 1, cost);
-    if (need_q8(l, s->in[0])) {
+    int cost[3], grain = next ? 32 : 1;
+    launch site = {0};
+    gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1};
+    if (need_q8(l, s->in[0]) ||
+        (!cols && !shape_of(l, &site, "linear_q8", next, sp->n_in, sp->n_out, grain, &g))) {
         return -1;
     }
-    launch k = {
-        .kernel = "linear_q8.cu",
-        .path = "gemv 8-bit",
-        .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("outputs", qn_lower_outputs(l)),
-                   CONST("one_row", l->mode == LOWER_DECODE), CONST("row_cost0", cost[0]),
-                   CONST("row_cost1", cost[1]), CONST("row_cost2", cost[2])},
-        .n_const = 7,
-        .grid = {g.blocks, 1, 1},
-        .threads = 32 * (uint32_t)g.warps,
-        .shared = 4 * (uint32_t)(g.rows * g.slices),
-        .rows_axis = 1,
-        .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, s->in[1]),
-                 qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0])},
-        .n_arg = 7};
+    share_by_cost(l, &g, sp, w, grain, cost);
+    launch k = {.kernel = "linear_q8.cu",
+                .path = "gemv 8-bit",
+                .consts = {CONST("warps", g.knobs.warps), CONST("slices", g.knobs.slices),
+                           CONST("per_sm", g.knobs.per_sm), CONST("outputs", qn_lower_outputs(l)),
+                           CONST("one_row", l->mode == LOWER_DECODE), CONST("row_cost0", cost[0]),
+                           CONST("row_cost1", cost[1]), CONST("row_cost2", cost[2])},
+                .n_const = 8,
+                .site = site.site,
+                .grid = {g.blocks, 1, 1},
+                .threads = 32 * (uint32_t)g.knobs.warps,
+                .shared = 4 * (uint32_t)(g.rows * g.knobs.slices),
+                .rows_axis = 1,
+                .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, s->in[1]),
+                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0])},
+                .n_arg = 7};
     for (int i = 0; i < 10; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
@@ -365,8 +390,10 @@ static int linear_q8(lowerer *l, bool cols)
     k.args[k.n_arg++] = next ? qn_lower_weight(l, next->w[0]) : 0;
     k.args[k.n_arg++] = q8_at(l);
     k.args[k.n_arg++] = l->opts->mem->squares[l->q8_turn];
-    if (cols) {
-        qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1);
+    if (!cols) {
+        k.consts[k.n_const++] = (qn_source_const)CONST("ahead", g.knobs.ahead);
+    } else if (qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1)) {
+        return -1;
     }
     return qn_lower_launch(l, &k);
 }
@@ -394,6 +421,15 @@ static int lower_linear(lowerer *l)
     return few(l) ? qn_lower_linear_few(l) : qn_lower_linear_many(l);
 }
 
+/* Rows of f32 weights, or with f32 activations: a warp a row. 0: out of memory. */
+static int plain_warps(lowerer *l, launch *k, const char *kernel)
+{
+    static const qn_knobs shipped = {.warps = 4};
+    static const qn_knob_room room = {0};
+    const qn_knobs *chosen = qn_lower_knobs(l, k, QN_KNOBS_PLAIN, kernel, NULL, &room, &shipped);
+    return chosen ? chosen->warps : 0;
+}
+
 int qn_lower_linear_few(lowerer *l)
 {
     const qn_step *s = l->step;
@@ -404,13 +440,18 @@ int qn_lower_linear_few(lowerer *l)
     if (qn_lower_takes_half(l, s->in[0], w, 3)) {
         return qn_lower_linear_half(l);
     }
-    enum { WARPS = 4 };
+    launch site = {0};
+    int warps = plain_warps(l, &site, "linear");
+    if (warps == 0) {
+        return -1;
+    }
     launch k = {.kernel = "linear.cu",
                 .path = "gemv",
-                .consts = {CONST("warps", WARPS), CONST("outputs", qn_lower_outputs(l))},
+                .consts = {CONST("warps", warps), CONST("outputs", qn_lower_outputs(l))},
                 .n_const = 2,
-                .grid = {qn_ceil_div(s->spec.linear.n_out, WARPS), 1, 1},
-                .threads = 32 * WARPS,
+                .site = site.site,
+                .grid = {qn_ceil_div(s->spec.linear.n_out, warps), 1, 1},
+                .threads = 32 * (uint32_t)warps,
                 .rows_axis = 1,
                 .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
                          qn_lower_at(l, s->in[1]), qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
@@ -426,8 +467,11 @@ static int glu_q8(lowerer *l)
 {
     const qn_step *s = l->step;
     const qn_spec_glu *sp = &s->spec.glu;
-    gemv_shape g = shape_of(l, sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 1);
-    if (need_q8(l, s->in[0])) {
+    bool cols = qn_lower_in_columns(l);
+    launch site = {0};
+    gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1};
+    if (need_q8(l, s->in[0]) ||
+        (!cols && !shape_of(l, &site, "glu_q8", NULL, sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 1, &g))) {
         return -1;
     }
     uint64_t q8 = q8_at(l), squares = l->opts->mem->squares[l->q8_turn];
@@ -436,12 +480,14 @@ static int glu_q8(lowerer *l)
     bool q8_out = q8_target(l, s->out[0]);
     launch k = {.kernel = "glu_q8.cu",
                 .path = "gemv 8-bit",
-                .consts = {CONST("warps", g.warps), CONST("slices", g.slices), CONST("q8_out", q8_out),
-                           rms.consts[0], rms.consts[1], CONST("one_row", l->mode == LOWER_DECODE)},
-                .n_const = 6,
+                .consts = {CONST("warps", g.knobs.warps), CONST("slices", g.knobs.slices),
+                           CONST("per_sm", g.knobs.per_sm), CONST("q8_out", q8_out), rms.consts[0],
+                           rms.consts[1], CONST("one_row", l->mode == LOWER_DECODE)},
+                .n_const = 7,
+                .site = site.site,
                 .grid = {g.blocks, 1, 1},
-                .threads = 32 * (uint32_t)g.warps,
-                .shared = 8 * (uint32_t)(g.chunk * g.slices),
+                .threads = 32 * (uint32_t)g.knobs.warps,
+                .shared = 8 * (uint32_t)(g.chunk * g.knobs.slices),
                 .rows_axis = 1,
                 .args = {l->opts->mem->state, q8, (uint64_t)g.chunk, qn_lower_at(l, s->out[0]),
                          qn_lower_stride(l, s->out[0]), q8_at(l)},
@@ -450,8 +496,10 @@ static int glu_q8(lowerer *l)
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
     k.args[k.n_arg++] = squares;
-    if (qn_lower_in_columns(l)) {
-        qn_lower_columns(l, &k, "glu_cols.cu", sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 16, 2);
+    if (!cols) {
+        k.consts[k.n_const++] = (qn_source_const)CONST("ahead", g.knobs.ahead);
+    } else if (qn_lower_columns(l, &k, "glu_cols.cu", sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 16, 2)) {
+        return -1;
     }
     return qn_lower_launch(l, &k);
 }
@@ -473,13 +521,18 @@ static int lower_glu(lowerer *l)
     if (!raw && qn_lower_takes_half(l, s->in[0], pair, 2)) {
         return qn_lower_glu_half(l);
     }
-    enum { WARPS = 4 };
+    launch site = {0};
+    int warps = plain_warps(l, &site, "glu");
+    if (warps == 0) {
+        return -1;
+    }
     launch k = {.kernel = "glu.cu",
                 .path = "gemv",
-                .consts = {CONST("warps", WARPS), CONST("raw", raw)},
+                .consts = {CONST("warps", warps), CONST("raw", raw)},
                 .n_const = 2,
-                .grid = {qn_ceil_div(sp->n_ff, WARPS), 1, 1},
-                .threads = 32 * WARPS,
+                .site = site.site,
+                .grid = {qn_ceil_div(sp->n_ff, warps), 1, 1},
+                .threads = 32 * (uint32_t)warps,
                 .rows_axis = 1,
                 .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
                          raw ? m->product : qn_lower_at(l, s->out[0]),

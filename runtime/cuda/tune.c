@@ -1,96 +1,37 @@
-/* tune.c: which algorithm of cuBLASLt serves each product of a prompt best. Timed once; a text file
- * remembers: a line that names the file's key, then a line a product: its shape and the algorithm's words.
- * Only an algorithm that the library offers now is taken from it. */
+/* tune.c: which algorithm of cuBLASLt serves each product of a prompt best. Timed once and remembered
+ * (codegen/choices.h): the key is a product's shape, the value the algorithm's words. Only an algorithm that
+ * the library offers now is taken from there. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "codegen/cache.h"
+#include "codegen/choices.h"
 #include "cuda/exec.h"
 
-enum { WORDS = 8, LINE = 320, MOST_LINES = 4096, RUNS = 3 };
+enum { WORDS = 8, TEXT = 256, RUNS = 3 };
 
-typedef struct known {
-    int n_in, n_out, ld_out, rows, bf16;
-    uint64_t algo[WORDS];
-} known;
-
-typedef struct memory {
-    char path[QN_PATH_MAX + 64], key[256];
-    known *items;
-    int n;
-} memory;
-
-static bool same_shape(const known *k, const qn_gemm_plan *p)
+static const char *shape_text(const qn_gemm_plan *p, char text[TEXT])
 {
-    return k->n_in == p->n_in && k->n_out == p->n_out && k->ld_out == p->ld_out && k->rows == p->rows &&
-           k->bf16 == (int)p->bf16;
+    snprintf(text, TEXT, "%d x %d to %d, %d rows, %s", p->n_out, p->n_in, p->ld_out, p->rows,
+             p->bf16 ? "bf16" : "f16");
+    return text;
 }
 
-static bool read_line(const char *line, known *k)
+static const char *algo_text(const qn_lt_algo *a, char text[TEXT])
 {
     int at = 0;
-    if (sscanf(line, "%d %d %d %d %d%n", &k->n_in, &k->n_out, &k->ld_out, &k->rows, &k->bf16, &at) != 5) {
-        return false;
-    }
     for (int i = 0; i < WORDS; i++) {
-        int used = 0;
-        if (sscanf(line + at, " %16" SCNx64 "%n", &k->algo[i], &used) != 1) {
-            return false;
-        }
-        at += used;
+        at += snprintf(text + at, TEXT - (size_t)at, "%s%" PRIx64, i ? " " : "", a->data[i]);
     }
-    return true;
+    return text;
 }
 
-/* A file that is not there, not ours or not whole holds nothing from the first such line on. */
-static bool recall(memory *m, const qn_tuning *t, size_t version)
+static int recall(qn_choices *c, const qn_tuning *t, size_t version, qn_err *err)
 {
-    char digest[17], line[LINE];
-    snprintf(m->key, sizeof m->key, "quern products 1; %.120s; driver %d; cuBLASLt %zu", t->card, t->driver,
-             version);
-    qn_cache_digest(m->key, strlen(m->key), digest);
-    snprintf(m->path, sizeof m->path, "%s/products-%s.txt", t->dir, digest);
-    m->items = qn_calloc(MOST_LINES, sizeof *m->items);
-    FILE *f = m->items ? fopen(m->path, "r") : NULL;
-    if (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = '\0';
-        bool ours = strcmp(line, m->key) == 0;
-        while (ours && m->n < MOST_LINES && fgets(line, sizeof line, f) && read_line(line, &m->items[m->n])) {
-            m->n++;
-        }
-    }
-    if (f) {
-        fclose(f);
-    }
-    return m->items != NULL;
-}
-
-/* Whole or not at all: another process may read. A folder that cannot be written is no error. */
-static void keep(const memory *m)
-{
-    char temp[QN_PATH_MAX + 96];
-    snprintf(temp, sizeof temp, "%s.%ld", m->path, (long)getpid());
-    FILE *f = fopen(temp, "w");
-    if (!f) {
-        return;
-    }
-    bool ok = fprintf(f, "%s\n", m->key) > 0;
-    for (int i = 0; i < m->n; i++) {
-        const known *k = &m->items[i];
-        ok = ok && fprintf(f, "%d %d %d %d %d", k->n_in, k->n_out, k->ld_out, k->rows, k->bf16) > 0;
-        for (int w = 0; w < WORDS; w++) {
-            ok = ok && fprintf(f, " %" PRIx64, k->algo[w]) > 0;
-        }
-        ok = ok && fputc('\n', f) != EOF;
-    }
-    ok = fclose(f) == 0 && ok;
-    if (!ok || rename(temp, m->path) != 0) {
-        unlink(temp);
-    }
+    char head[256];
+    snprintf(head, sizeof head, "%.120s; driver %d; cuBLASLt %zu", t->card, t->driver, version);
+    return qn_choices_open(c, t->dir, "products", head, err);
 }
 
 /* Milliseconds of one run of the chosen algorithm, the best of RUNS; negative: it failed. */
@@ -137,46 +78,44 @@ static bool choose(qn_gemm *g, const qn_tuning *t, const qn_cuda_gemm *q, qn_gem
     return first >= 0;
 }
 
-/* The plan's algorithm as the file has it; false: not there, or not offered any more. */
-static bool take_known(const memory *m, qn_gemm_plan *p)
+/* The plan's algorithm as it is remembered; false: not there, or not offered any more. */
+static bool take_known(const qn_choices *c, qn_gemm_plan *p)
 {
-    for (int i = 0; i < m->n; i++) {
-        for (int a = 0; a < p->n_algo && same_shape(&m->items[i], p); a++) {
-            if (memcmp(m->items[i].algo, p->algos[a].data, sizeof p->algos[a].data) == 0) {
-                p->chosen = a;
-                return true;
-            }
+    char key[TEXT], text[TEXT];
+    const char *value = qn_choices_get(c, shape_text(p, key));
+    for (int a = 0; value && a < p->n_algo; a++) {
+        if (strcmp(value, algo_text(&p->algos[a], text)) == 0) {
+            p->chosen = a;
+            return true;
         }
     }
     return false;
 }
 
-static void learn(memory *m, const qn_gemm_plan *p)
+static void learn(qn_choices *c, const qn_gemm_plan *p)
 {
-    int at = 0;
-    while (at < m->n && !same_shape(&m->items[at], p)) {
-        at++;
-    }
-    if (at == MOST_LINES) {
-        return;
-    }
-    m->n = at == m->n ? m->n + 1 : m->n;
-    m->items[at] = (known){p->n_in, p->n_out, p->ld_out, p->rows, (int)p->bf16, {0}};
-    memcpy(m->items[at].algo, p->algos[p->chosen].data, sizeof m->items[at].algo);
+    char key[TEXT], text[TEXT];
+    qn_choices_put(c, shape_text(p, key), algo_text(&p->algos[p->chosen], text));
 }
 
 qn_tuned qn_gemm_tune(qn_gemm *g, const qn_tuning *t)
 {
     qn_tuned n = {0};
-    memory m = {.n = 0};
+    qn_choices m;
+    qn_err ignored;
     qn_cu_event from = NULL, to = NULL;
     double start = qn_cuda_seconds();
-    bool ok = recall(&m, t, g->lt.version) && !t->cu->EventCreate(&from, QN_CU_EVENT_DEFAULT) &&
+    bool ok = recall(&m, t, g->lt.version, &ignored) == 0 &&
+              !t->cu->EventCreate(&from, QN_CU_EVENT_DEFAULT) &&
               !t->cu->EventCreate(&to, QN_CU_EVENT_DEFAULT);
+    if (m.why.text[0] && t->log) {
+        char line[sizeof m.why.text + 32];
+        snprintf(line, sizeof line, "%s and was ignored", m.why.text);
+        t->log(t->user, 0, line);
+    }
     int before = g->n;
     for (int i = 0; ok && i < t->list->n; i++) {
         const qn_cuda_action *a = &t->list->actions[i];
-        qn_err ignored;
         int plans = g->n;
         qn_gemm_plan *p =
             a->is_gemm && a->rows == QN_ROWS_TOKENS ? qn_gemm_find(g, &a->gemm, t->rows, &ignored) : NULL;
@@ -194,8 +133,7 @@ qn_tuned qn_gemm_tune(qn_gemm *g, const qn_tuning *t)
         }
     }
     if (n.timed > 0) {
-        mkdir(t->dir, 0777);
-        keep(&m);
+        qn_choices_keep(&m, &ignored); /* a folder that cannot be written is no error */
     }
     if (!ok) { /* an algorithm that fails is not for this card: back to the library's choice everywhere */
         for (int i = before; i < g->n; i++) {
@@ -208,6 +146,6 @@ qn_tuned qn_gemm_tune(qn_gemm *g, const qn_tuning *t)
     if (to) {
         t->cu->EventDestroy(to);
     }
-    free(m.items);
+    qn_choices_free(&m);
     return n;
 }

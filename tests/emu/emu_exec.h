@@ -15,6 +15,8 @@ typedef struct emu_exec_opts {
     emu_list list;      /* of prefill runs; AUTO: as the CUDA executor chooses */
     const emu_program *programs;
     int n_program;
+    bool (*knobs)(void *user, const qn_site *site, qn_knobs *k); /* qn_lower_opts */
+    void *knobs_user;
 } emu_exec_opts;
 
 /* Takes all of the emulated device memory: one executor at a time. A program that the table lacks is an
