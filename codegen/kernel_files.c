@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "codegen/cache.h"
 #include "codegen/cache_fs.h"
 #include "model/embedded.h"
 
@@ -186,4 +187,21 @@ const char *qn_kernel_files_find(const qn_kernel_files *f, const char *name)
         }
     }
     return NULL;
+}
+
+int qn_kernel_files_digest(const qn_kernel_files *f, char out[17], qn_err *err)
+{
+    char *all = NULL;
+    size_t size = 0;
+    FILE *m = open_memstream(&all, &size);
+    for (int i = 0; m && i < f->n; i++) {
+        fprintf(m, "file %s %zu\n%s", f->names[i], strlen(f->texts[i]), f->texts[i]);
+    }
+    if (!m || fclose(m) != 0) {
+        free(all);
+        return qn_fail(err, "out of memory");
+    }
+    qn_cache_digest(all, size, out);
+    free(all);
+    return 0;
 }

@@ -21,6 +21,8 @@ void qn_kernel_files_free(qn_kernel_files *f);
 enum { QN_HEADERS_MAX = 128 };
 int qn_kernel_files_of(const qn_kernel_files *f, const char *source, const char *names[QN_HEADERS_MAX],
                        const char *texts[QN_HEADERS_MAX]);
+/* Digest of all names and texts: 16 hexadecimal digits and a NUL. -1: out of memory. */
+int qn_kernel_files_digest(const qn_kernel_files *f, char out[17], qn_err *err);
 /* NULL: there is none of that name. */
 const char *qn_kernel_files_find(const qn_kernel_files *f, const char *name);
 

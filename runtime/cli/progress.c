@@ -24,12 +24,18 @@ static bool due(double start, double *shown)
 static struct loading {
     pthread_mutex_t lock;
     double start, shown;
-    uint64_t done[2], total[2];
+    uint64_t done[3], total[3]; /* by QUERN_LOADING_* */
 } loading = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void show_loading(const struct loading *l)
 {
     const uint64_t *w = &l->done[QUERN_LOADING_WEIGHTS], *k = &l->done[QUERN_LOADING_KERNELS];
+    const uint64_t *c = &l->done[QUERN_LOADING_CHOICES];
+    if (l->total[QUERN_LOADING_CHOICES] > 0) { /* all the rest is done */
+        (qn_cli_on_terminal() ? qn_cli_progress : qn_cli_note)("loading: %d of %d choices of kernels measured", (int)*c,
+                                                               (int)l->total[QUERN_LOADING_CHOICES]);
+        return;
+    }
     char weights[80] = "", kernels[64] = "", sent[24], all[24];
     if (l->total[QUERN_LOADING_WEIGHTS] > 0) {
         snprintf(weights, sizeof weights, "%s of %s of weights sent", qn_memory_text(*w, sent),

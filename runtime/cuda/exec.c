@@ -1,5 +1,5 @@
 /* exec.c: the CUDA executor: walks the lowered lists. */
-#include "cuda/exec.h"
+#include "cuda/tune_kernels.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@ int qn_cuda_sync(qn_cuda_exec *x, qn_err *err)
     return r ? cu_fail(x, r, "running kernels", err) : 0;
 }
 
-static int launch_on(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_cu_stream stream, bool dependent,
-                     qn_err *err)
+int qn_cuda_launch_as(qn_cuda_exec *x, qn_cu_function function, const qn_cuda_action *a, int rows,
+                      qn_cu_stream stream, bool dependent, qn_err *err)
 {
     uint32_t grid[3] = {a->grid[0], a->grid[1], a->grid[2]};
     void *params[QN_CUDA_ARGS];
@@ -37,10 +37,10 @@ static int launch_on(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_cu_s
             how = (qn_cu_launch_attribute){.id = QN_CU_LAUNCH_COOPERATIVE, .value.cooperative = 1};
         }
         qn_cu_launch_config c = {grid[0], grid[1], grid[2], a->threads, 1, 1, a->shared, stream, &how, 1};
-        r = x->cuda.api.LaunchKernelEx(&c, x->functions[a->program], params, NULL);
+        r = x->cuda.api.LaunchKernelEx(&c, function, params, NULL);
     } else {
-        r = x->cuda.api.LaunchKernel(x->functions[a->program], grid[0], grid[1], grid[2], a->threads, 1, 1,
-                                     a->shared, stream, params, NULL);
+        r = x->cuda.api.LaunchKernel(function, grid[0], grid[1], grid[2], a->threads, 1, 1, a->shared, stream,
+                                     params, NULL);
     }
     return r ? cu_fail(x, r,
                        a->step     ? a->step->name
@@ -48,6 +48,12 @@ static int launch_on(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_cu_s
                                    : x->low.programs[a->program].name,
                        err)
              : 0;
+}
+
+static int launch_on(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_cu_stream stream, bool dependent,
+                     qn_err *err)
+{
+    return qn_cuda_launch_as(x, x->functions[a->program], a, rows, stream, dependent, err);
 }
 
 int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err)
@@ -319,6 +325,8 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
                         .arith = qn_cuda_arith,
                         .round_input = qn_cuda_round_input,
                         .profile = cuda_profile,
+                        .tune = qn_cuda_tune,
+                        .knobs = qn_cuda_knobs_of,
                         .free = cuda_free};
     if (qn_cuda_setup(x, err)) {
         cuda_free(&x->base);

@@ -114,6 +114,18 @@ double qn_cuda_seconds(void);
 
 /* exec_setup.c; fills base.stats */
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err);
+
+/* exec_kernels.c: lowers the plans with what was chosen for the card, compiles and loads; base.stats. */
+int qn_cuda_build_kernels(qn_cuda_exec *x, qn_err *err);
+/* Measures choices for opts.tune_seconds where none are known, and builds the kernels again with them. What
+ * cannot be measured is no error. */
+int qn_cuda_tune_at_load(qn_cuda_exec *x, qn_err *err);
+/* What the session's lists are lowered with, but for tuned choices. */
+qn_lower_opts qn_cuda_lower_opts(const qn_cuda_exec *x, int variant);
+/* A line to opts.log; user: the executor. */
+void qn_cuda_log(void *user, int level, const char *line);
+/* qn_exec's knobs. */
+bool qn_cuda_knobs_of(const qn_exec *e, const qn_step *s, char *text, size_t size);
 /* Waits for all that was launched. */
 int qn_cuda_sync(qn_cuda_exec *x, qn_err *err);
 
@@ -136,6 +148,10 @@ int qn_cuda_prompt(qn_cuda_exec *x, const qn_run *r, int n_out, qn_err *err);
 void qn_cuda_prompts_free(qn_cuda_exec *x);
 
 int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err);
+/* The same by another function than the action's program has, and on any stream. dependent: it may start while
+ * the launch before it ends. */
+int qn_cuda_launch_as(qn_cuda_exec *x, qn_cu_function function, const qn_cuda_action *a, int rows,
+                      qn_cu_stream stream, bool dependent, qn_err *err);
 /* One action of a list: a kernel or a product. In turn: nothing runs beside it. */
 int qn_cuda_action_run(qn_cuda_exec *x, const qn_cuda_action *a, int rows, bool in_turn, qn_err *err);
 /* Launches the actions of the steps [first, stop_after] of a list (-1: up to the end). */

@@ -304,144 +304,6 @@ static int open_staging(uploader *u, qn_err *err)
     return u->items ? 0 : qn_fail(err, "out of memory");
 }
 
-static void on_progress(void *user, const qn_jit_progress *p)
-{
-    const qn_cuda_exec *x = user;
-    char line[160];
-    if (x->base.opts.loading) {
-        x->base.opts.loading(x->base.opts.loading_user, QN_LOADING_KERNELS, (uint64_t)p->done,
-                             (uint64_t)p->total);
-    }
-    if (!x->base.opts.log) {
-        return;
-    }
-    if (p->done == 0) {
-        snprintf(line, sizeof line, "compiling %d kernels (%d in the cache)%s", p->total, p->cached,
-                 p->kept ? ", cached next time" : "; they are not kept");
-        x->base.opts.log(x->base.opts.log_user, 0, line);
-    } else {
-        snprintf(line, sizeof line, "%d/%d %.80s %.0f ms", p->done, p->total, p->name, 1e3 * p->seconds);
-        x->base.opts.log(x->base.opts.log_user, 1, line);
-    }
-}
-
-static void on_log(void *user, int level, const char *line)
-{
-    const qn_cuda_exec *x = user;
-    if (x->base.opts.log) {
-        x->base.opts.log(x->base.opts.log_user, level, line);
-    }
-}
-
-static int load_module(qn_cuda_exec *x, const qn_kernel **k, int i, qn_err *err)
-{
-    const qn_cuda_api *cu = &x->cuda.api;
-    for (int attempt = 0; attempt < 2; attempt++) {
-        const qn_blob *image = (*k)->cubin.size ? &(*k)->cubin : &(*k)->ptx;
-        qn_cu_result r = cu->ModuleLoadDataEx(&x->modules[i], image->data, 0, NULL, NULL);
-        r = r ? r : cu->ModuleGetFunction(&x->functions[i], x->modules[i], x->low.programs[i].source.symbol);
-        if (!r) {
-            return 0;
-        }
-        qn_cuda_fail(&x->cuda, r, (*k)->name, err);
-        qn_err why = *err;
-        if (!(*k)->cached || qn_jit_replace(x->jit, k, why.text, err)) {
-            break;
-        }
-    }
-    return qn_fail_prefix(err, "card of compute capability %d.%d, driver of CUDA %d.%d, NVRTC %d.%d",
-                          x->dev.cc / 10, x->dev.cc % 10, x->cuda.version / 1000, x->cuda.version % 1000 / 10,
-                          x->nvrtc.major, x->nvrtc.minor);
-}
-
-static int build_kernels(qn_cuda_exec *x, qn_err *err)
-{
-    qn_arch arch;
-    double start = qn_cuda_seconds();
-    const qn_exec_opts *o = &x->base.opts;
-    char place[QN_PATH_MAX];
-    const char *why;
-    if (qn_nvrtc_load(&x->nvrtc, x->cuda.version / 1000, err) ||
-        qn_arch_for_device(&arch, &x->nvrtc, x->dev.cc, err) ||
-        (o->variant && qn_variant_by_name(&arch.variant, &arch, o->variant, err))) {
-        return -1;
-    }
-    qn_lower_opts lo = {.exec = o,
-                        .mem = &x->mem,
-                        .variant = arch.variant,
-                        .multiprocessors = x->dev.multiprocessors,
-                        .f32_activations = o->f32_activations,
-                        .no_fuse = o->no_fuse,
-                        .persistent = o->persistent};
-    if (o->tma_attention && arch.variant < QN_VARIANT_SM90A) {
-        return qn_fail(err, "--attention tma is for sm_90a; this is %s, variant %s", arch.name,
-                       qn_variant_name(arch.variant));
-    }
-    x->dependent = arch.variant >= QN_VARIANT_SM90A && x->cuda.api.LaunchKernelEx;
-    if (qn_lower(&x->low, x->base.plans, &lo, err)) {
-        return -1;
-    }
-    int n = x->low.n_program;
-    bool kept = qn_cache_place(place, sizeof place, o->cache, &why);
-    qn_jit_opts jo = {.nvrtc = &x->nvrtc,
-                      .arch = arch,
-                      .cache_dir = kept ? place : NULL,
-                      .kernel_src = o->kernel_src,
-                      .log = on_log,
-                      .progress = on_progress,
-                      .user = x};
-    qn_jit_program *programs = qn_calloc((size_t)n, sizeof *programs);
-    const qn_kernel **kernels = qn_calloc((size_t)n, sizeof *kernels);
-    x->modules = qn_calloc((size_t)n, sizeof *x->modules);
-    x->functions = qn_calloc((size_t)n, sizeof *x->functions);
-    int rc = programs && kernels && x->modules && x->functions ? 0 : qn_fail(err, "out of memory");
-    for (int i = 0; i < n && rc == 0; i++) {
-        const qn_cuda_program *p = &x->low.programs[i];
-        programs[i] = (qn_jit_program){p->name, p->source.spec, p->source.text, p->source.symbol};
-    }
-    rc = rc ? rc : qn_jit_new(&x->jit, &jo, err);
-    rc = rc ? rc : qn_jit_compile_all(x->jit, programs, n, kernels, err);
-    for (int i = 0; i < n && rc == 0; i++) {
-        rc = load_module(x, &kernels[i], i, err);
-    }
-    if (rc == 0) {
-        qn_jit_seal(x->jit);
-        x->base.stats.kernels = qn_cuda_seconds() - start;
-        x->base.stats.n_kernels = n;
-        x->base.stats.n_compiled = qn_jit_compiles(x->jit);
-    }
-    free(programs);
-    free(kernels);
-    return rc;
-}
-
-/* Blocks that ask for more shared memory than the default limit must say so beforehand. */
-static int raise_shared_limits(qn_cuda_exec *x, qn_err *err)
-{
-    const qn_cuda_list *lists[] = {&x->low.decode,     &x->low.few,
-                                   &x->low.prefill,    &x->low.choose[QN_CHOOSE_TOP_K],
-                                   &x->low.persistent, &x->low.persistent_steps};
-    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
-        for (int i = 0; i < lists[k]->n; i++) {
-            const qn_cuda_action *a = &lists[k]->actions[i];
-            if (a->is_gemm || a->shared <= 48 * 1024) {
-                continue;
-            }
-            if (a->shared > (uint32_t)x->dev.smem_per_block) {
-                return qn_fail(err, "%s needs %u bytes of shared memory a block; the card has %d",
-                               a->step ? a->step->name : x->low.programs[a->program].name, a->shared,
-                               x->dev.smem_per_block);
-            }
-            qn_cu_result r = x->cuda.api.FuncSetAttribute(x->functions[a->program],
-                                                          QN_CU_FUNC_MAX_DYNAMIC_SMEM, (int)a->shared);
-            if (r) {
-                return qn_cuda_fail(&x->cuda, r, x->low.programs[a->program].name, err);
-            }
-        }
-    }
-    return 0;
-}
-
 /* Phases and counters of the persistent kernel. */
 static int place_phases(qn_cuda_exec *x, qn_err *err)
 {
@@ -474,7 +336,7 @@ static int load_planes(qn_cuda_exec *x, uploader *u, qn_err *err)
     pthread_t thread;
     fill_batch(u);
     bool beside = pthread_create(&thread, NULL, run_upload, u) == 0;
-    int rc = build_kernels(x, err);
+    int rc = qn_cuda_build_kernels(x, err);
     if (beside) {
         pthread_join(thread, NULL);
     } else {
@@ -513,14 +375,14 @@ static void tune_products(qn_cuda_exec *x)
                          .list = &x->low.prefill,
                          .rows = o->n_ubatch,
                          .budget = 0.4,
-                         .log = on_log,
+                         .log = qn_cuda_log,
                          .user = x};
     qn_tuned n = qn_gemm_tune(&x->gemm, &t);
     if (n.timed > 0) {
         char line[96];
         snprintf(line, sizeof line, "products: timed %d of %d, %.0f ms, remembered for next time", n.timed,
                  n.timed + n.found, 1e3 * (qn_cuda_seconds() - start));
-        on_log(x, 0, line);
+        qn_cuda_log(x, 0, line);
     }
 }
 
@@ -562,7 +424,7 @@ static int open_library(qn_cuda_exec *x, qn_err *err)
     char line[640];
     snprintf(line, sizeof line,
              "products of prompts by quern's own kernel, slower than the library's: %.500s", why.text);
-    on_log(x, 0, line);
+    qn_cuda_log(x, 0, line);
     qn_gemm_close(&x->gemm);
     o->prefill = QN_PREFILL_MMA;
     return 0;
@@ -585,10 +447,14 @@ int qn_cuda_setup(qn_cuda_exec *x, qn_err *err)
         x->cuda.api.MemFree(u.staging);
     }
     free(u.items);
-    rc = rc ? rc : raise_shared_limits(x, err);
     rc = rc ? rc : place_phases(x, err);
     if (rc == 0) {
         tune_products(x);
+        rc = qn_cuda_tune_at_load(x, err);
+    }
+    if (rc == 0) {
+        qn_jit_seal(x->jit);
+        x->base.stats.n_compiled = qn_jit_compiles(x->jit);
     }
     x->base.stats.device_bytes = x->device_bytes;
     x->base.stats.upload_bytes = weight_bytes;

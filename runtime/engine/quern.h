@@ -150,7 +150,7 @@ QUERN_API int quern_rendering_tokens(const quern_model *m, const quern_rendering
 
 /* What takes time while a session is made: weights sent to a device (bytes), kernels compiled (their number).
  * Where neither is needed the function is not called. */
-enum { QUERN_LOADING_WEIGHTS, QUERN_LOADING_KERNELS };
+enum { QUERN_LOADING_WEIGHTS, QUERN_LOADING_KERNELS, QUERN_LOADING_CHOICES };
 typedef void (*quern_loading_fn)(void *user, int what, uint64_t done, uint64_t total);
 
 /* Thoughts, which some models write before an answer, between two tags. */
@@ -237,7 +237,9 @@ typedef struct quern_session_params {
     bool rows_attention;  /* decode's attention in f32 on the plain cores, not on the tensor cores */
     quern_weight_cache weight_cache;
     quern_prefill prefill;
-    bool no_tune; /* the library's first algorithm for each product; otherwise several are timed at load */
+    bool no_tune; /* nothing that was chosen by measuring: the library's first algorithm for each product, kernels
+                   * as shipped. Otherwise several algorithms are timed at load, and choices that are kept serve */
+    double tune_seconds; /* kernels of decode without a choice are measured at load for about so long; 0: none */
     quern_loading_fn loading; /* may be called by several threads at once; NULL: none */
     void *loading_user;
 } quern_session_params;

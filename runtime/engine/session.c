@@ -9,7 +9,8 @@
 #include "engine/memory.h"
 
 _Static_assert((int)QUERN_LOADING_WEIGHTS == (int)QN_LOADING_WEIGHTS &&
-                   (int)QUERN_LOADING_KERNELS == (int)QN_LOADING_KERNELS,
+                   (int)QUERN_LOADING_KERNELS == (int)QN_LOADING_KERNELS &&
+                   (int)QUERN_LOADING_CHOICES == (int)QN_LOADING_CHOICES,
                "what is loaded has two lists of names");
 
 enum { DEFAULT_UBATCH = 512, DEFAULT_OUTPUTS = 64 };
@@ -83,6 +84,7 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .weight_cache = (qn_weight_cache)p->weight_cache,
         .prefill = (qn_prefill)p->prefill,
         .no_tune = p->no_tune,
+        .tune_seconds = p->tune_seconds,
         .rows_attention = p->rows_attention,
         .no_fuse = p->no_fuse,
         .f32_activations = p->f32_activations,
