@@ -54,14 +54,16 @@ typedef struct qn_exec_opts {
     bool tma_attention;     /* prompts through attention_tma.cu where it serves */
     qn_weight_cache weight_cache;
     qn_prefill prefill;
-    bool no_tune;         /* nothing that was chosen by measuring: neither algorithms of products nor kernels */
-    double tune_seconds;  /* kernels without a choice are measured for about so long while loading; 0: none is */
+    bool no_tune; /* nothing that was chosen by measuring: neither algorithms of products nor kernels */
+    double
+        tune_seconds; /* kernels without a choice are measured for about so long while loading; 0: none is */
     bool rows_attention;  /* decode: attention by f32 products on the plain cores (attention_decode.cu) */
     bool no_fuse;         /* norms are kernels of their own, so that every step's output can be read */
     bool f32_activations; /* few rows: f32 activations for quantised weights too, instead of 8-bit ones */
     void (*log)(void *log_user, int level, const char *line); /* level 0: shown by default; may be NULL */
     void *log_user;
-    /* While it is made: bytes of weights sent, kernels compiled, choices measured; from two threads at once; may be NULL. */
+    /* While it is made: bytes of weights sent, kernels compiled, choices measured; from two threads at once;
+     * may be NULL. */
     void (*loading)(void *user, int what, uint64_t done, uint64_t total);
     void *loading_user;
 } qn_exec_opts;
@@ -125,8 +127,9 @@ typedef struct qn_memory {
     uint64_t weight_cache; /* weights as 16-bit rows beside their own form */
 } qn_memory;
 
-/* A kind of launch of decode that was measured with other knobs than the shipped ones. Times are of one launch,
- * in milliseconds, 0: not measured; bytes: what one reads. Of attention, sums over the positions measured. */
+/* A kind of launch of decode that was measured with other knobs than the shipped ones. Times are of one
+ * launch, in milliseconds, 0: not measured; bytes: what one reads. Of attention, sums over the positions
+ * measured. */
 typedef struct qn_tune_row {
     const char *site, *shipped, *chosen; /* kernel, shape and types; knobs in words */
     bool tuned;                          /* another choice than the shipped one is kept */
@@ -135,9 +138,9 @@ typedef struct qn_tune_row {
 } qn_tune_row;
 
 typedef struct qn_tune_opts {
-    double seconds;                                     /* about; nothing is begun after that */
-    void (*progress)(void *user, int done, int total);  /* measurements; may be NULL */
-    void (*row)(void *user, const qn_tune_row *row);    /* each result, at the end; may be NULL */
+    double seconds;                                    /* about; nothing is begun after that */
+    void (*progress)(void *user, int done, int total); /* measurements; may be NULL */
+    void (*row)(void *user, const qn_tune_row *row);   /* each result, at the end; may be NULL */
     void *user;
 } qn_tune_opts;
 
@@ -186,11 +189,11 @@ struct qn_exec {
      * what follows the last step is added to it. Steps run one after the other, each waited for by an event.
      * NULL: not offered. */
     int (*profile)(qn_exec *e, const qn_run *r, float *ms, qn_err *err);
-    /* Measures choices of decode's launches and keeps them for later sessions on such a card; the session must
-     * be empty, and goes on with what it was made with. NULL: not offered. */
+    /* Measures choices of decode's launches and keeps them for later sessions on such a card; the session
+     * must be empty, and goes on with what it was made with. NULL: not offered. */
     int (*tune)(qn_exec *e, const qn_tune_opts *o, qn_tune_result *r, qn_err *err);
-    /* What a step of decode may be launched with otherwise, and whether that was tuned: "warps 16, ... (shipped)"
-     * into text; false: there is nothing to choose. NULL: not offered. */
+    /* What a step of decode may be launched with otherwise, and whether that was tuned: "warps 16, ...
+     * (shipped)" into text; false: there is nothing to choose. NULL: not offered. */
     bool (*knobs)(const qn_exec *e, const qn_step *s, char *text, size_t size);
     void (*free)(qn_exec *e);
 };

@@ -45,7 +45,9 @@ set_target_properties(no_library PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CUR
 if(QUERN_NVRTC_TESTS)
   add_test(NAME cli_card COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_cli_card.py
                                  $<TARGET_FILE:quern> ${CMAKE_CURRENT_BINARY_DIR}/fake_gpu)
-  set_tests_properties(cli_card PROPERTIES LABELS cli TIMEOUT ${hang})
+  add_test(NAME cli_tune COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_cli_tune.py
+                                 $<TARGET_FILE:quern> ${CMAKE_CURRENT_BINARY_DIR}/fake_gpu)
+  set_tests_properties(cli_card cli_tune PROPERTIES LABELS cli TIMEOUT ${hang})
   foreach(id B23 B24 B25 B26 B27 B28 B29)
     string(TOLOWER ${id} lower)
     add_test(NAME bug-${id} COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/bugs_gpu.py $<TARGET_FILE:quern>

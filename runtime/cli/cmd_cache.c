@@ -1,15 +1,18 @@
 /* quern cache: the compiled kernels on disk. */
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 #include "cli/opts.h"
 #include "cli/programs.h"
 #include "codegen/cache.h"
+#include "codegen/choices.h"
 
-/* What one pass over the entries counts. */
+/* What one pass over the entries counts. n_choice: of those made by measuring. */
 typedef struct tally {
     qn_cache *cache;
-    int n, n_damaged, n_failed;
+    int n, n_damaged, n_failed, n_choice;
     size_t bytes;
 } tally;
 
@@ -63,21 +66,75 @@ static int clear_item(void *user, const qn_cache_item *item)
     return 0;
 }
 
+/* Choices made by measuring lie beside the entries. */
+static int list_choices(void *user, const qn_choices *c)
+{
+    tally *t = user;
+    if (c->why.text[0] != '\0') {
+        t->n_damaged++;
+        printf("damaged: %s\n", c->why.text);
+        return 0;
+    }
+    printf("choices: %s\n", c->head);
+    for (int i = 0; i < c->n; i++) {
+        printf("  %s: %s\n", c->lines[i].key, c->lines[i].value);
+    }
+    t->n_choice += c->n;
+    return 0;
+}
+
+static int verify_choices(void *user, const qn_choices *c)
+{
+    tally *t = user;
+    t->n_choice += c->n;
+    if (c->why.text[0] != '\0') {
+        t->n_damaged++;
+        printf("damaged: %s\n", c->why.text);
+    }
+    return 0;
+}
+
+static int clear_choices(void *user, const qn_choices *c)
+{
+    tally *t = user;
+    if (unlink(c->path) != 0) {
+        t->n_failed++;
+        qn_cli_error("%s: %s", c->path, strerror(errno));
+        return 0;
+    }
+    t->n_choice += c->n;
+    return 0;
+}
+
+/* ", 5 choices made by measuring", or nothing. */
+static const char *choices_text(const tally *t, char text[64])
+{
+    text[0] = '\0';
+    if (t->n_choice > 0) {
+        snprintf(text, 64, ", %d choice%s made by measuring", t->n_choice, t->n_choice == 1 ? "" : "s");
+    }
+    return text;
+}
+
 static int list(tally *t)
 {
+    char choices[64];
     printf("%-8s %5s %6s %8s  %s\n", "arch", "regs", "spills", "bytes", "entry");
     qn_err err;
-    if (qn_cache_each(t->cache, list_item, t, &err) < 0) {
+    if (qn_cache_each(t->cache, list_item, t, &err) < 0 ||
+        qn_choices_each(qn_cache_dir(t->cache), list_choices, t, &err) < 0) {
         return qn_cli_error("%s", err.text);
     }
-    printf("%d entries, %.1f MiB in %s\n", t->n, (double)t->bytes / 1048576, qn_cache_dir(t->cache));
+    printf("%d entries, %.1f MiB%s in %s\n", t->n, (double)t->bytes / 1048576, choices_text(t, choices),
+           qn_cache_dir(t->cache));
     return QN_EXIT_OK;
 }
 
 static int verify(tally *t)
 {
     qn_err err;
-    if (qn_cache_each(t->cache, verify_item, t, &err) < 0) {
+    if (qn_cache_each(t->cache, verify_item, t, &err) < 0 ||
+        qn_choices_each(qn_cache_dir(t->cache), verify_choices, t, &err) < 0) {
         return qn_cli_error("%s", err.text);
     }
     printf("%d entries, %d damaged in %s\n", t->n, t->n_damaged, qn_cache_dir(t->cache));
@@ -87,11 +144,13 @@ static int verify(tally *t)
 static int clear(tally *t)
 {
     qn_err err;
-    if (qn_cache_each(t->cache, clear_item, t, &err) < 0) {
+    char choices[64];
+    if (qn_cache_each(t->cache, clear_item, t, &err) < 0 ||
+        qn_choices_each(qn_cache_dir(t->cache), clear_choices, t, &err) < 0) {
         return qn_cli_error("%s", err.text);
     }
-    printf("%d entries, %.1f MiB removed from %s\n", t->n, (double)t->bytes / 1048576,
-           qn_cache_dir(t->cache));
+    printf("%d entries, %.1f MiB%s removed from %s\n", t->n, (double)t->bytes / 1048576,
+           choices_text(t, choices), qn_cache_dir(t->cache));
     return t->n_failed ? QN_EXIT_ERROR : QN_EXIT_OK;
 }
 
@@ -133,7 +192,9 @@ int qn_cmd_cache(int argc, char **argv)
     const qn_usage usage = {
         "cache",
         "list|verify|clear [--cache DIR], or warm MODEL [--arch sm_XY] [options]",
-        "list shows the compiled kernels, verify checks every one against its hashes (exit status 1 "
+        "list shows the compiled kernels and the choices made by measuring ('quern tune', algorithms of "
+        "cuBLASLt), "
+        "verify checks every one against its hashes (exit status 1 "
         "where one is damaged; a run repairs it), clear removes them. warm compiles a model's kernels, "
         "also for a card of another machine; give -c and -ub as the run will.",
         groups,

@@ -57,6 +57,21 @@ static void print_row(const char *name, int count, double ms, double total, doub
     putchar('\n');
 }
 
+/* What decode's launches chose, and whether that was tuned, a line a kind of step. */
+static void print_choices(const qn_exec *e, const qn_plan *plan)
+{
+    char text[128];
+    for (int i = 0; i < plan->n_step; i++) {
+        bool seen = false;
+        for (int k = 0; k < i; k++) {
+            seen |= strcmp(kind_of(&plan->steps[k]), kind_of(&plan->steps[i])) == 0;
+        }
+        if (!seen && e->knobs(e, &plan->steps[i], text, sizeof text)) {
+            printf("%-22s %s\n", kind_of(&plan->steps[i]), text);
+        }
+    }
+}
+
 static void print_profile(const profile_args *a, const qn_plan *plan, const float *ms, const qn_limits *l)
 {
     double total = 0, all_bytes = 0, all_flop = 0;
@@ -136,6 +151,9 @@ static int measure(const profile_args *a, quern_session *s)
         }
         medians(all, n, repeats, ms + n, ms);
         print_profile(a, plan, ms, &limits);
+        if (a->n_prompt == 1 && e->knobs) {
+            print_choices(e, plan);
+        }
     }
     free(all);
     free(ms);

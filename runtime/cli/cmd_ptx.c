@@ -106,6 +106,11 @@ static void print_list(const qn_cuda_programs *p)
                    n->symbol);
         }
         print_constants(p->low.programs[i].source.text);
+        const qn_site *s = qn_program_site(&p->low, i);
+        char knobs[QN_KNOB_TEXT];
+        if (s != NULL) {
+            printf("    %s: %s\n", s->tuned ? "tuned" : "shipped", qn_knobs_text(s->kind, &s->now, knobs));
+        }
     }
 }
 
@@ -143,6 +148,12 @@ static json_t *json_program(const qn_cuda_programs *p, int i)
     bad |= qn_json_set(o, "first_step", qn_json_str(g->first ? g->first->name : "argmax"));
     for (const char *text = g->source.text; next_constant(&text, line);) {
         bad |= json_array_append_new(constants, qn_json_str(line));
+    }
+    const qn_site *s = qn_program_site(&p->low, i);
+    char knobs[QN_KNOB_TEXT];
+    if (s != NULL) {
+        bad |= qn_json_set(o, "knobs", qn_json_str(qn_knobs_text(s->kind, &s->now, knobs)));
+        bad |= qn_json_set(o, "tuned", json_boolean(s->tuned));
     }
     bad |= qn_json_set(o, "constants", constants);
     return qn_json_whole(o, bad);

@@ -15,6 +15,7 @@ const qn_command qn_commands[] = {
     {"draft", qn_cmd_draft, "a config proposed for a file whose architecture has none", "Model configs"},
     {"bench", qn_cmd_bench, "tokens per second", "Measure"},
     {"profile", qn_cmd_profile, "where the time goes, step by step", "Measure"},
+    {"tune", qn_cmd_tune, "shapes of decode's launches, measured and kept", "Measure"},
     {"perplexity", qn_cmd_perplexity, "how well a model predicts a text", "Measure"},
     {"doctor", qn_cmd_doctor, "what of CUDA was found, and what is missing", "This machine"},
     {"cache", qn_cmd_cache, "list, verify, warm or clear the compiled kernels", "This machine"},

@@ -18,6 +18,7 @@ int qn_cmd_detokenize(int argc, char **argv);
 int qn_cmd_template(int argc, char **argv);
 int qn_cmd_bench(int argc, char **argv);
 int qn_cmd_profile(int argc, char **argv);
+int qn_cmd_tune(int argc, char **argv);
 int qn_cmd_doctor(int argc, char **argv);
 int qn_cmd_cache(int argc, char **argv);
 int qn_cmd_man(int argc, char **argv);

@@ -74,8 +74,15 @@ static const qn_opt backend_opts[] = {
      "Weights kept as f16 for prompts: on; off: made for each use, beside the products; serial: between them "
      "(backend cuda). Default: auto, on where memory allows.",
      QN_OPT_CHOICE, offsetof(qn_model_args, weight_cache), 0, 0, qn_weight_cache_names},
-    {"--no-tune", NULL, "Times no algorithms of cuBLASLt: its first choice serves (backend cuda).",
-     QN_OPT_FLAG, offsetof(qn_model_args, no_tune)},
+    {"--tune", "WHEN",
+     "auto: choices kept by 'quern tune' serve, and algorithms of cuBLASLt are timed once; off: neither, all "
+     "as "
+     "shipped; a number: also measures decode's kernels for so many seconds, where nothing is kept for this "
+     "card "
+     "(backend cuda). Default: auto.",
+     QN_OPT_STR, offsetof(qn_model_args, tune)},
+    {"--no-tune", NULL, "The same as --tune off (backend cuda).", QN_OPT_FLAG,
+     offsetof(qn_model_args, no_tune)},
     {"--decode-attention", "NAME",
      "mma, on the tensor cores, or rows, f32 on the plain ones (backend cuda). Default: mma.", QN_OPT_CHOICE,
      offsetof(qn_model_args, decode_attention), 0, 0, qn_decode_attentions},
@@ -132,6 +139,27 @@ static int check_dir(const char *option, const char *dir)
     return S_ISDIR(st.st_mode) ? -1 : qn_cli_error("%s %s: not a directory", option, dir);
 }
 
+/* auto, off or a number of seconds. -1: go on, else the exit status. */
+static int read_tune(qn_model_args *a, const char *command)
+{
+    enum { MOST = 3600 };
+    char *end;
+    if (a->tune == NULL || strcmp(a->tune, "auto") == 0) {
+        return -1;
+    }
+    if (strcmp(a->tune, "off") == 0) {
+        a->no_tune = true;
+        return -1;
+    }
+    double seconds = strtod(a->tune, &end);
+    if (end == a->tune || *end != '\0' || !(seconds > 0 && seconds <= MOST)) {
+        return qn_cli_usage_error(command, "--tune '%s' is not auto, off or a number of seconds up to %d",
+                                  a->tune, MOST);
+    }
+    a->tune_seconds = seconds;
+    return -1;
+}
+
 int qn_model_args_finish(qn_model_args *a, const char *command, const char *positional)
 {
     if (a->path != NULL && positional != NULL && qn_opt_from_env(a->path)) {
@@ -144,7 +172,8 @@ int qn_model_args_finish(qn_model_args *a, const char *command, const char *posi
         return qn_cli_usage_error(command, "no model: give a GGUF file");
     }
     int rc = check_dir("--kernel-src", a->kernel_dir);
-    return rc >= 0 ? rc : check_dir("--model-configs", a->config_dir);
+    rc = rc >= 0 ? rc : check_dir("--model-configs", a->config_dir);
+    return rc >= 0 ? rc : read_tune(a, command);
 }
 
 static void log_line(void *user, int level, const char *line)
@@ -198,6 +227,7 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .weight_cache = (quern_weight_cache)a->weight_cache,
         .prefill = (quern_prefill)a->prefill,
         .no_tune = a->no_tune || a->deterministic,
+        .tune_seconds = a->tune_seconds,
         .rows_attention = a->decode_attention == DECODE_ROWS,
         .no_fuse = a->no_fuse,
         .f32_activations = a->f32_activations,

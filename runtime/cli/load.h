@@ -15,8 +15,11 @@ typedef struct qn_model_args {
     bool deterministic; /* nothing that a session holds of an earlier prompt is used again */
     bool exact, no_graph, no_prompt_graph, persistent, rows_apart, plain_gemv, no_fuse, f32_activations,
         no_tune;
-    int n_sequences; /* 0: one */
-    int n_outputs;   /* most logits rows of a chunk; 0: the default */
+    const char
+        *tune; /* as given: auto, off or seconds; qn_model_args_finish reads it into the next, and no_tune */
+    double tune_seconds; /* kernels are measured at load for so long where nothing is known of them */
+    int n_sequences;     /* 0: one */
+    int n_outputs;       /* most logits rows of a chunk; 0: the default */
     const char *cache, *variant;
     qn_ints end_tokens;
 } qn_model_args;

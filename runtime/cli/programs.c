@@ -38,6 +38,9 @@ static const qn_opt target_opts[] = {
      0, 0, qn_prefill_names},
     {"--attention", "NAME", "As in run. Default: flash.", QN_OPT_CHOICE,
      offsetof(qn_target_args, model.attention), 0, 0, qn_attention_names},
+    {"--tune", "WHEN",
+     "As in run: off shows kernels as shipped. Default: auto, with what is kept for the device.", QN_OPT_STR,
+     offsetof(qn_target_args, model.tune)},
     {"-t, --threads", "N", "Compiles at a time. Default: all CPUs of this process.", QN_OPT_INT,
      offsetof(qn_target_args, model.n_threads), 1, 4096},
     {0},
@@ -99,6 +102,20 @@ const char *qn_target_text(const qn_cuda_target *t, char text[192])
     return text;
 }
 
+const qn_site *qn_program_site(const qn_lowered *low, int program)
+{
+    const qn_cuda_list *lists[] = {&low->decode, &low->few, &low->prefill};
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
+        for (int i = 0; i < lists[k]->n; i++) {
+            const qn_cuda_action *a = &lists[k]->actions[i];
+            if (!a->is_gemm && a->program == program && a->site) {
+                return &low->sites[a->site - 1];
+            }
+        }
+    }
+    return NULL;
+}
+
 /* "rows x 4 x 1": the grid, with the axis that is set at run time named. */
 static void grid_text(const qn_cuda_action *a, char text[64])
 {
@@ -125,9 +142,15 @@ static void print_action(const qn_lowered *low, const qn_cuda_action *a)
         printf("     %-16s %5s %7s %-14s (library)\n", grid, "", "", a->path);
         return;
     }
+    char knobs[QN_KNOB_TEXT];
+    const qn_site *s = a->site ? &low->sites[a->site - 1] : NULL;
     grid_text(a, grid);
     printf("     %-16s %5u %7u %-14s %s\n", grid, a->threads, a->shared, a->path,
            low->programs[a->program].source.symbol);
+    if (s != NULL) {
+        printf("     %-16s %s (%s)\n", "", qn_knobs_text(s->kind, &s->now, knobs),
+               s->tuned ? "tuned" : "shipped");
+    }
 }
 
 void qn_print_launches(const qn_plans *plans, const qn_lowered *low, const qn_cuda_list *list)

@@ -13,6 +13,9 @@ typedef struct qn_target_args {
 
 extern const qn_target_args qn_target_args_defaults;
 
+/* The site of a launch that runs a program; NULL: it has none. */
+const qn_site *qn_program_site(const qn_lowered *low, int program);
+
 /* Rows --arch, --variant, --device, -ub, --cache, -t. */
 qn_opt_group qn_target_group(qn_target_args *a);
 

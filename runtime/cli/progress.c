@@ -32,8 +32,8 @@ static void show_loading(const struct loading *l)
     const uint64_t *w = &l->done[QUERN_LOADING_WEIGHTS], *k = &l->done[QUERN_LOADING_KERNELS];
     const uint64_t *c = &l->done[QUERN_LOADING_CHOICES];
     if (l->total[QUERN_LOADING_CHOICES] > 0) { /* all the rest is done */
-        (qn_cli_on_terminal() ? qn_cli_progress : qn_cli_note)("loading: %d of %d choices of kernels measured", (int)*c,
-                                                               (int)l->total[QUERN_LOADING_CHOICES]);
+        (qn_cli_on_terminal() ? qn_cli_progress : qn_cli_note)(
+            "loading: %d of %d choices of kernels measured", (int)*c, (int)l->total[QUERN_LOADING_CHOICES]);
         return;
     }
     char weights[80] = "", kernels[64] = "", sent[24], all[24];

@@ -148,8 +148,8 @@ int qn_cuda_prompt(qn_cuda_exec *x, const qn_run *r, int n_out, qn_err *err);
 void qn_cuda_prompts_free(qn_cuda_exec *x);
 
 int qn_cuda_launch_one(qn_cuda_exec *x, const qn_cuda_action *a, int rows, qn_err *err);
-/* The same by another function than the action's program has, and on any stream. dependent: it may start while
- * the launch before it ends. */
+/* The same by another function than the action's program has, and on any stream. dependent: it may start
+ * while the launch before it ends. */
 int qn_cuda_launch_as(qn_cuda_exec *x, qn_cu_function function, const qn_cuda_action *a, int rows,
                       qn_cu_stream stream, bool dependent, qn_err *err);
 /* One action of a list: a kernel or a product. In turn: nothing runs beside it. */

@@ -14,8 +14,9 @@ int qn_kernel_choices_open(qn_choices *c, const char *dir, const qn_kernel_world
     if (rc) {
         return -1;
     }
-    snprintf(head, sizeof head, "%.120s, compute capability %d.%d; driver %d; NVRTC %d.%d; %s, %s; kernels %s",
-             w->card, w->cc / 10, w->cc % 10, w->driver, w->nvrtc[0], w->nvrtc[1], w->arch->name,
+    snprintf(head, sizeof head,
+             "%.120s, compute capability %d.%d; driver %d; NVRTC %d.%d; %s, %s; kernels %s", w->card,
+             w->cc / 10, w->cc % 10, w->driver, w->nvrtc[0], w->nvrtc[1], w->arch->name,
              qn_variant_name(w->arch->variant), digest);
     return qn_choices_open(c, dir, "kernels", head, err);
 }

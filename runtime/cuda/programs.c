@@ -1,5 +1,7 @@
 #include "cuda/programs.h"
 
+#include "cuda/tune_kernels.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,7 @@ static void find_device(qn_cuda_target *t, int device)
         qn_cuda_device_get(&cuda, device, &t->device, &ignored) == 0) {
         t->has_device = true;
         t->driver_major = cuda.version / 1000;
+        t->driver = cuda.version;
         t->multiprocessors = t->device.multiprocessors;
     }
 }
@@ -95,6 +98,24 @@ static int make_layout(layout *l, const qn_plans *plans, const qn_exec_opts *opt
     return 0;
 }
 
+/* What a session on the device would take: nothing where the target is another one. */
+static int open_choices(qn_choices *c, const qn_exec_opts *opts, const qn_cuda_target *t, qn_err *err)
+{
+    char place[QN_PATH_MAX];
+    const char *why;
+    const qn_kernel_world w = {.card = t->device.name,
+                               .cc = t->device.cc,
+                               .driver = t->driver,
+                               .nvrtc = {t->nvrtc.major, t->nvrtc.minor},
+                               .arch = &t->arch,
+                               .kernel_src = opts->kernel_src};
+    memset(c, 0, sizeof *c);
+    return opts->no_tune || !t->has_device || !t->has_nvrtc ||
+                   !qn_cache_place(place, sizeof place, opts->cache, &why)
+               ? 0
+               : qn_kernel_choices_open(c, place, &w, err);
+}
+
 int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opts *opts,
                        const qn_cuda_target *target, qn_err *err)
 {
@@ -133,7 +154,14 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                         .f32_activations = opts->f32_activations,
                         .no_fuse = opts->no_fuse,
                         .persistent = opts->persistent};
-    rc = rc ? rc : qn_lower(out, plans, &lo, err);
+    qn_choices choices;
+    rc = rc || open_choices(&choices, opts, target, err) ? -1 : 0;
+    if (rc == 0) {
+        lo.knobs = qn_kernel_choice;
+        lo.knobs_user = &choices;
+        rc = qn_lower(out, plans, &lo, err);
+        qn_choices_free(&choices);
+    }
     free(l.placed);
     qn_half_cache_free(&l.halves);
     free(l.some);

@@ -11,6 +11,7 @@ typedef struct qn_cuda_target {
     bool has_device; /* device is filled: the programs are for it where `arch` is not given */
     qn_cuda_device device;
     int driver_major;    /* CUDA version of its driver; 0 without one */
+    int driver;          /* the same whole: 13000 */
     int multiprocessors; /* launch shapes are for that many */
     bool has_nvrtc;
     qn_nvrtc nvrtc;

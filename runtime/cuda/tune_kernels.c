@@ -1,5 +1,6 @@
-/* tune_kernels.c: choices of decode's launches, measured on the card: round by round one candidate of each site
- * against what is shipped, then the best of each once more, then all of them together in a whole token. */
+/* tune_kernels.c: choices of decode's launches, measured on the card: round by round one candidate of each
+ * site against what is shipped, then the best of each once more, then all of them together in a whole token.
+ */
 #include "cuda/tune_kernels.h"
 
 #include <stdlib.h>
@@ -187,7 +188,8 @@ static bool spills(const tuner *t, const qn_tune_build *b, int site)
     return most[1] > most[0];
 }
 
-/* One candidate of a site beside the shipped choice: ms[2 * runs]. -1: the shipped one does not run any more. */
+/* One candidate of a site beside the shipped choice: ms[2 * runs]. -1: the shipped one does not run any more.
+ */
 static int time_site(tuner *t, const qn_tune_build *b, int site, int runs, float *ms, qn_err *err)
 {
     qn_err ignored; /* what cannot be captured cannot be launched so: it is no choice */
@@ -313,8 +315,8 @@ static int finish(tuner *t, qn_tune_result *r, qn_err *err)
     return rc == 0 && count_best(t) ? time_token(t, r, err) : rc;
 }
 
-/* A site whose candidates were all measured is kept with what it has, shipped or not; another one where it has a
- * better choice. */
+/* A site whose candidates were all measured is kept with what it has, shipped or not; another one where it
+ * has a better choice. */
 static int keep(const tuner *t, const char *place, qn_tune_result *r, qn_err *err)
 {
     qn_choices c;
@@ -368,8 +370,8 @@ static void report(const tuner *t, qn_tune_result *r)
     }
 }
 
-/* Measuring wrote rows of caches that nothing has written for a session, and may have ended between the parts of
- * an attention. */
+/* Measuring wrote rows of caches that nothing has written for a session, and may have ended between the parts
+ * of an attention. */
 static int clean_up(qn_cuda_exec *x, qn_err *err)
 {
     const qn_plans *p = x->base.plans;
@@ -379,11 +381,11 @@ static int clean_up(qn_cuda_exec *x, qn_err *err)
     for (int i = 0; i < p->n_kv && !r; i++) {
         const qn_kv_cache *kv = &p->kv[i];
         size_t rows = (size_t)qn_n_seq(o) * (size_t)qn_kv_rows(kv, o);
-        r = x->cuda.api.MemsetD8Async(x->mem.k[i], 0, rows * qn_cuda_kv_bytes(o->k_type, kv->n_head_kv, kv->k_dim),
-                                      x->stream);
+        r = x->cuda.api.MemsetD8Async(
+            x->mem.k[i], 0, rows * qn_cuda_kv_bytes(o->k_type, kv->n_head_kv, kv->k_dim), x->stream);
         r = r ? r
-              : x->cuda.api.MemsetD8Async(x->mem.v[i], 0,
-                                          rows * qn_cuda_kv_bytes(o->v_type, kv->n_head_kv, kv->v_dim), x->stream);
+              : x->cuda.api.MemsetD8Async(
+                    x->mem.v[i], 0, rows * qn_cuda_kv_bytes(o->v_type, kv->n_head_kv, kv->v_dim), x->stream);
     }
     if (!r && z.part_count) {
         r = x->cuda.api.MemsetD8Async(x->mem.part_count, 0, z.part_count, x->stream);
@@ -400,7 +402,8 @@ int qn_cuda_tune(qn_exec *e, const qn_tune_opts *o, qn_tune_result *r, qn_err *e
     double start = qn_cuda_seconds(), longest = 0;
     memset(r, 0, sizeof *r);
     if (!qn_cache_place(place, sizeof place, e->opts.cache, &why)) {
-        return qn_fail(err, "choices are kept in the folder of compiled kernels, and there is none (%s)", why);
+        return qn_fail(err, "choices are kept in the folder of compiled kernels, and there is none (%s)",
+                       why);
     }
     if (e->length > 0 || e->opts.persistent) {
         return qn_fail(err, e->length > 0 ? "only an empty session can measure its kernels"
@@ -413,8 +416,10 @@ int qn_cuda_tune(qn_exec *e, const qn_tune_opts *o, qn_tune_result *r, qn_err *e
     for (int i = 0; rc == 0 && i < t.n; i++) {
         most = t.trials[i].n > most ? t.trials[i].n : most;
     }
-    /* The last tenth is for the comparisons at the end; a round is not begun that would hardly end in time. */
-    for (t.end -= 0.1 * o->seconds; rc == 0 && t.round < most && qn_cuda_seconds() + longest < t.end; t.round++) {
+    /* The last tenth is for the comparisons at the end; a round is not begun that would hardly end in time.
+     */
+    for (t.end -= 0.1 * o->seconds; rc == 0 && t.round < most && qn_cuda_seconds() + longest < t.end;
+         t.round++) {
         double before = qn_cuda_seconds();
         rc = run_round(&t, err);
         double took = qn_cuda_seconds() - before;

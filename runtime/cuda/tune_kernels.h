@@ -8,10 +8,10 @@
 /* What such choices hold for. */
 typedef struct qn_kernel_world {
     const char *card;
-    int cc, driver;          /* compute capability, CUDA version of the driver */
-    int nvrtc[2];            /* its version */
-    const qn_arch *arch;     /* what kernels are compiled for */
-    const char *kernel_src;  /* NULL: the embedded kernel sources */
+    int cc, driver;         /* compute capability, CUDA version of the driver */
+    int nvrtc[2];           /* its version */
+    const qn_arch *arch;    /* what kernels are compiled for */
+    const char *kernel_src; /* NULL: the embedded kernel sources */
 } qn_kernel_world;
 
 /* The choices kept in a folder; those of a file that is damaged are none (c->why). */
@@ -32,19 +32,19 @@ typedef struct qn_tune_build {
     const qn_kernel **kernels; /* by program, the jit's */
 } qn_tune_build;
 
-/* sites: [low.n_site], those whose kernels are wanted; NULL: all of decode's launches, without the choice of the
- * next token. */
+/* sites: [low.n_site], those whose kernels are wanted; NULL: all of decode's launches, without the choice of
+ * the next token. */
 int qn_tune_build_make(qn_tune_build *b, qn_cuda_exec *x, qn_jit *jit,
-                       bool (*knobs)(void *user, const qn_site *site, qn_knobs *k), void *user, const bool *sites,
-                       qn_err *err);
+                       bool (*knobs)(void *user, const qn_site *site, qn_knobs *k), void *user,
+                       const bool *sites, qn_err *err);
 void qn_tune_build_free(qn_tune_build *b, qn_cuda_exec *x);
 
 /* All launches of a site, or (site -1) all of a token's, as a graph; NULL: err says why. */
 qn_cu_graph_exec qn_tune_capture(const qn_tune_build *b, qn_cuda_exec *x, int site, qn_err *err);
 
 /* Two graphs in turns, `runs` times each: ms[0 .. runs) of a, ms[runs ..) of b. Before each one `before` is
- * launched, which leaves the caches as a token does. positions: [n] at which a run is timed; a time is the sum
- * over them. A run that fails has time 0. */
+ * launched, which leaves the caches as a token does. positions: [n] at which a run is timed; a time is the
+ * sum over them. A run that fails has time 0. */
 typedef struct qn_tune_clock {
     qn_cuda_exec *x;
     qn_cu_graph_exec before;

@@ -66,8 +66,8 @@ static int load(qn_tune_build *b, qn_cuda_exec *x, qn_err *err)
 }
 
 int qn_tune_build_make(qn_tune_build *b, qn_cuda_exec *x, qn_jit *jit,
-                       bool (*knobs)(void *user, const qn_site *site, qn_knobs *k), void *user, const bool *sites,
-                       qn_err *err)
+                       bool (*knobs)(void *user, const qn_site *site, qn_knobs *k), void *user,
+                       const bool *sites, qn_err *err)
 {
     memset(b, 0, sizeof *b);
     qn_lower_opts lo = qn_cuda_lower_opts(x, qn_jit_arch(jit)->variant);

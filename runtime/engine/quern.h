@@ -237,9 +237,11 @@ typedef struct quern_session_params {
     bool rows_attention;  /* decode's attention in f32 on the plain cores, not on the tensor cores */
     quern_weight_cache weight_cache;
     quern_prefill prefill;
-    bool no_tune; /* nothing that was chosen by measuring: the library's first algorithm for each product, kernels
-                   * as shipped. Otherwise several algorithms are timed at load, and choices that are kept serve */
-    double tune_seconds; /* kernels of decode without a choice are measured at load for about so long; 0: none */
+    bool no_tune; /* nothing that was chosen by measuring: the library's first algorithm for each product,
+                   * kernels as shipped. Otherwise several algorithms are timed at load, and choices that are
+                   * kept serve */
+    double
+        tune_seconds; /* kernels of decode without a choice are measured at load for about so long; 0: none */
     quern_loading_fn loading; /* may be called by several threads at once; NULL: none */
     void *loading_user;
 } quern_session_params;

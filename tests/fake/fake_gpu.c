@@ -10,6 +10,7 @@
 //   FAKE_LAUNCH_FAIL beginning of a kernel's name: its launch is refused with 719
 //   FAKE_TOKEN       the choice (default 5)
 //   FAKE_REPORT      file that gets the counters when the process ends
+//   FAKE_MS, FAKE_NOISE  what launches take (fake_clock.h)
 // Use that a driver would not allow (allocating, loading or waiting inside a capture) is counted as "misuse".
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,15 +23,17 @@
 
 #pragma GCC visibility push(default)
 
+#include "fake_clock.h"
+
 static atomic_long n_alloc, n_free, live, peak, n_module, n_unload, n_launch, n_graph_launch, n_begin,
-    n_instantiate, n_misuse, n_host, n_host_free, n_stream, n_stream_destroy, n_event, n_event_destroy,
-    n_graph_destroy;
+    n_instantiate, n_misuse, n_host, n_host_free, n_stream, n_stream_destroy, n_graph_destroy;
 static _Thread_local int capturing;
 
 typedef struct captured {
     int n;
     struct {
         char name[64];
+        unsigned int threads;
         uint64_t args[9];
     } launches[4096];
 } captured;
@@ -78,7 +81,6 @@ __attribute__((destructor)) static void report(void)
     }
 SUCCEEDS(cuStreamQuery)
 SUCCEEDS(cuStreamWaitEvent)
-SUCCEEDS(cuEventRecord)
 SUCCEEDS(cuEventQuery)
 SUCCEEDS(cuEventSynchronize)
 SUCCEEDS(cuGraphUpload)
@@ -358,31 +360,6 @@ qn_cu_result cuStreamSynchronize(qn_cu_stream s)
     return outside();
 }
 
-qn_fn_cuEventCreate cuEventCreate;
-qn_cu_result cuEventCreate(qn_cu_event *out, unsigned int flags)
-{
-    (void)flags;
-    n_event++;
-    *out = calloc(1, 8);
-    return *out ? 0 : QN_CU_OUT_OF_MEMORY;
-}
-
-qn_fn_cuEventDestroy cuEventDestroy_v2;
-qn_cu_result cuEventDestroy_v2(qn_cu_event e)
-{
-    n_event_destroy++;
-    free(e);
-    return 0;
-}
-
-qn_fn_cuEventElapsedTime cuEventElapsedTime;
-qn_cu_result cuEventElapsedTime(float *ms, qn_cu_event a, qn_cu_event b)
-{
-    (void)a, (void)b;
-    *ms = 0.001f;
-    return 0;
-}
-
 qn_fn_cuModuleLoadDataEx cuModuleLoadDataEx;
 qn_cu_result cuModuleLoadDataEx(qn_cu_module *out, const void *image, unsigned int n, unsigned int *options,
                                 void **values)
@@ -469,7 +446,7 @@ static bool is_choice(const char *name)
     return strncmp(name, "argmax", 6) == 0 || strncmp(name, "sample_", 7) == 0;
 }
 
-static qn_cu_result launch(qn_cu_function f, qn_cu_stream s, void **params)
+static qn_cu_result launch(qn_cu_function f, unsigned int threads, qn_cu_stream s, void **params)
 {
     const char *victim = getenv("FAKE_LAUNCH_FAIL");
     if (!f || !s || (victim && strncmp(f->name, victim, strlen(victim)) == 0)) {
@@ -484,10 +461,12 @@ static qn_cu_result launch(qn_cu_function f, qn_cu_stream s, void **params)
             return QN_CU_OUT_OF_MEMORY;
         }
         snprintf(c->launches[c->n].name, sizeof c->launches[0].name, "%.60s", f->name);
+        c->launches[c->n].threads = threads;
         memcpy(c->launches[c->n++].args, args, sizeof args);
         return 0;
     }
     n_launch++;
+    clock_launch(f->name, threads);
     if (is_choice(f->name)) {
         choose(f->name, args);
     }
@@ -502,7 +481,7 @@ qn_cu_result cuLaunchKernel(qn_cu_function f, unsigned int gx, unsigned int gy, 
     (void)extra;
     bool legal = gx && gy && gz && bx && by && bz && bx * by * bz <= 1024 && gy < 65536 && gz < 65536 &&
                  shared <= 227 * 1024;
-    return legal ? launch(f, s, params) : QN_CU_INVALID_VALUE;
+    return legal ? launch(f, bx * by * bz, s, params) : QN_CU_INVALID_VALUE;
 }
 
 qn_fn_cuLaunchKernelEx cuLaunchKernelEx;
@@ -564,6 +543,7 @@ qn_cu_result cuGraphLaunch(qn_cu_graph_exec g, qn_cu_stream s)
     const captured *c = (const captured *)g;
     n_graph_launch++;
     for (int i = 0; i < c->n; i++) {
+        clock_launch(c->launches[i].name, c->launches[i].threads);
         if (is_choice(c->launches[i].name)) {
             choose(c->launches[i].name, c->launches[i].args);
         }

@@ -5,9 +5,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cuda/programs.h"
+#include "cuda/tune_kernels.h"
 #include "engine/engine.h"
 #include "engine/quern.h"
 
@@ -123,11 +126,96 @@ static void sums_are_alike_on_every_card(void **state)
     }
 }
 
+// The sites of decode that have a tuned choice.
+static int count_tuned(const qn_lowered *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->decode.n; i++) {
+        n += l->decode.actions[i].site && l->sites[l->decode.actions[i].site - 1].tuned;
+    }
+    return n;
+}
+
+static const qn_cuda_target some_card = {.has_device = true,
+                                         .device = {.name = "Some card", .cc = 90},
+                                         .driver = 13000,
+                                         .multiprocessors = 132,
+                                         .has_nvrtc = true,
+                                         .arch = {.name = "sm_90a", .cc = 90, .variant = QN_VARIANT_SM90A}};
+
+static qn_lowered lower_on(const quern_model *m, const qn_cuda_target *t, const qn_exec_opts *o)
+{
+    qn_lowered low;
+    qn_err err;
+    if (qn_cuda_lower_only(&low, m->plans, o, t, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+    return low;
+}
+
+// Keeps one choice for the first site of 8-bit products, and says how many launches of decode then have one.
+static int tuned_with(const quern_model *m, const char *dir, const char *knobs, const qn_exec_opts *o,
+                      const qn_cuda_target *t)
+{
+    qn_err err;
+    qn_choices c;
+    qn_lowered low = lower_on(m, t, &(qn_exec_opts){.n_ctx = 256, .n_ubatch = 64, .no_tune = true});
+    const qn_kernel_world w = {.card = "Some card", .cc = 90, .driver = 13000, .arch = &some_card.arch};
+    int site = 0;
+    while (low.sites[site].kind != QN_KNOBS_Q8) {
+        site++;
+    }
+    assert_int_equal(qn_kernel_choices_open(&c, dir, &w, &err), 0);
+    assert_true(qn_choices_put(&c, low.sites[site].key, knobs));
+    assert_int_equal(qn_choices_keep(&c, &err), 0);
+    qn_lowered_free(&low);
+    low = lower_on(m, t, o);
+    int n = count_tuned(&low);
+    qn_lowered_free(&low);
+    assert_int_equal(unlink(c.path), 0);
+    qn_choices_free(&c);
+    return n;
+}
+
+static void kept_choices_are_taken(void **state)
+{
+    (void)state;
+    static const char good[] = "warps 8, slices 1, ahead 4, blocks 2";
+    char dir[] = "/tmp/quern-kept-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    quern_model *m = open_model("llama-Q4_0");
+    const qn_exec_opts o = {.n_ctx = 256, .n_ubatch = 64, .cache = dir};
+    qn_exec_opts off = o, phases = o, memory = o;
+    off.no_tune = phases.persistent = true;
+    memory.cache = "none";
+    qn_cuda_target other = some_card, older = some_card, none = some_card;
+    snprintf(other.device.name, sizeof other.device.name, "Another card");
+    older.driver = 12080;
+    none.has_device = false;
+    assert_int_equal(tuned_with(m, dir, good, &o, &some_card), 1);
+    assert_int_equal(tuned_with(m, dir, good, &off, &some_card), 0);
+    assert_int_equal(tuned_with(m, dir, good, &phases, &some_card), 0);
+    assert_int_equal(tuned_with(m, dir, good, &memory, &some_card), 0);
+    assert_int_equal(tuned_with(m, dir, good, &o, &other), 0);
+    assert_int_equal(tuned_with(m, dir, good, &o, &older), 0);
+    assert_int_equal(tuned_with(m, dir, good, &o, &none), 0);
+    // What is shipped, what does not fit, what is no choice.
+    static const char *const idle[] = {"warps 16, slices 1, ahead 2, blocks 1",
+                                       "warps 16, slices 16, ahead 2, blocks 1",
+                                       "warps 16, slices 1, ahead 2, blocks 4", "warps 8", "fast"};
+    for (size_t i = 0; i < sizeof idle / sizeof *idle; i++) {
+        assert_int_equal(tuned_with(m, dir, idle[i], &o, &some_card), 0);
+    }
+    quern_model_free(m);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(routes),
         cmocka_unit_test(sums_are_alike_on_every_card),
+        cmocka_unit_test(kept_choices_are_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
