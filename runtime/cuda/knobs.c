@@ -258,7 +258,7 @@ int qn_knobs_select(const float *ms, int n, int runs)
             continue;
         }
         float gain = base[m / 2] - one[m / 2], own = one[3 * m / 4] - one[m / 4];
-        if (gain > margin * base[m / 2] && gain > spread && gain > own && (taken == 0 || one[m / 2] < best)) {
+        if (gain > margin * base[m / 2] && gain > spread + own && (taken == 0 || one[m / 2] < best)) {
             best = one[m / 2];
             taken = i;
         }

@@ -73,8 +73,8 @@ const char *qn_knobs_text(qn_knob_kind kind, const qn_knobs *k, char text[QN_KNO
 bool qn_knobs_read(qn_knob_kind kind, const char *text, qn_knobs *out);
 
 /* Which of n choices is taken: ms[choice * runs + run], choice 0 the shipped one. Another one must be faster
- * by more than a hundredth and than what the runs of either spread (between their quartiles); 0 otherwise. A
- * time that is not above 0 stands for a run that failed, and rules its choice out. */
+ * by more than a hundredth and than what the runs of both spread (between their quartiles, added up); 0
+ * otherwise. A time that is not above 0 stands for a run that failed, and rules its choice out. */
 int qn_knobs_select(const float *ms, int n, int runs);
 /* The median of n times; 0 where one is not above 0. */
 float qn_knobs_median(const float *ms, int n);
