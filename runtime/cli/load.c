@@ -270,6 +270,27 @@ void qn_print_memory(bool to_stdout, const qn_memory *m, uint64_t available)
     }
 }
 
+/* Biases and scales of the file that the config does not apply would be missed in the text. */
+static void warn_of_unused(const qn_model *m)
+{
+    const char *first = NULL;
+    int n = 0;
+    for (const char *const *name = (const char *const *)m->unused; name && *name; name++) {
+        const char *suffix = strrchr(*name, '.');
+        if (suffix && (strcmp(suffix, ".bias") == 0 || strcmp(suffix, ".scale") == 0)) {
+            first = first ? first : *name;
+            n++;
+        }
+    }
+    if (n == 1) {
+        qn_cli_note("warning: tensor %s is in the file, but %s does not apply it", first, m->config_name);
+    } else if (n > 1) {
+        qn_cli_note(
+            "warning: tensor %s and %d more biases and scales are in the file, but %s does not apply them",
+            first, n - 1, m->config_name);
+    }
+}
+
 /* One line on what was loaded; the memory table under -v. */
 static void describe(const quern_session *s)
 {
@@ -295,6 +316,7 @@ static void describe(const quern_session *s)
         qn_cli_note("warning: a context of %d is more than the %d the model was trained for",
                     s->exec->opts.n_ctx, m->n_ctx_train);
     }
+    warn_of_unused(m);
     if (qn_cli_wants(1)) {
         /* What a card has free by now is what the session left. */
         qn_print_memory(false, &mem, s->exec->opts.cuda ? 0 : qn_memory_available());

@@ -254,6 +254,19 @@ class Loading(CliCase):
         freqs = ("rope_freqs.weight", (16,), struct.pack("<16f", *[1.0] * 16))
         self.expect(" Hello world!", "-p", "A", model=self.write("freqs.gguf", kv, ts + [freqs]))
 
+    def test_b06_biases(self):
+        """One beside a projection is applied, of a norm that has none in this family it is told."""
+        kv, ts = self.parts()
+        width = next(t[1][0] for t in ts if t[0] == "output_norm.weight")
+        zeros = lambda name: (name, (width,), b"\0" * 4 * width)
+        done = self.quern("run", self.write("bias.gguf", kv, ts + [zeros("blk.0.attn_output.bias")]), "-p", "A", "-n", "2")
+        self.assertEqual((done.code, "warning" in done.err), (0, False))
+        norms = [zeros("output_norm.bias"), zeros("blk.0.attn_norm.bias")]
+        done = self.quern("run", self.write("norms.gguf", kv, ts + norms), "-p", "A", "-n", "2")
+        self.assertEqual(done.code, 0)
+        self.assertIn("warning: tensor output_norm.bias and 1 more", done.err)
+        self.assertIn("llama.yaml does not apply", done.err)
+
     # B07: tensor types
     def test_b07_types_that_are_not_served(self):
         kv, ts = self.parts()
