@@ -113,7 +113,9 @@ static qn_chat_next one_turn(qn_chat *c, bool *armed)
     char *text;
     size_t len;
     bool is_command, typed;
-    qn_signals_clear();
+    if (c->interactive) { /* elsewhere one Ctrl-C is enough, also between an answer and the next line */
+        qn_signals_clear();
+    }
     qn_line line = qn_chat_read(c, &text, &len, &is_command, &typed);
     if (line == QN_LINE_INTERRUPT && c->interactive) {
         if (*armed && !typed) {
