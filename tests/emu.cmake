@@ -85,7 +85,7 @@ foreach(op IN LISTS emu_ops_tested)
 endforeach()
 add_test(NAME emu-op-linear-sm90a COMMAND emu_ops linear "" sm90a) # products of warpgroups
 add_test(NAME emu-op-glu-sm90a COMMAND emu_ops glu "" sm90a)
-set_tests_properties(emu-op-linear-sm90a emu-op-glu-sm90a PROPERTIES LABELS emu TIMEOUT 600)
+set_tests_properties(emu-op-linear-sm90a emu-op-glu-sm90a PROPERTIES LABELS emu TIMEOUT ${hang})
 foreach(variant sm75 sm90a) # the other kernels of attention over many rows
   add_test(NAME emu-op-attention-${variant} COMMAND emu_ops attention "" ${variant})
   set_tests_properties(emu-op-attention-${variant} PROPERTIES LABELS emu TIMEOUT ${hang})
@@ -205,4 +205,4 @@ target_include_directories(emu_knob_kernels PRIVATE ${CMAKE_SOURCE_DIR}/kernel_s
 target_compile_options(emu_knob_kernels PRIVATE ${emu_kernel_options})
 emu_executable(emu_knobs emu_knob_kernels ${emu_dir}/emu_knobs.c ${emu_dir}/emu_knob_sets.c ${emu_dir}/emu_exec.c)
 add_test(NAME emu-knobs COMMAND emu_knobs)
-set_tests_properties(emu-knobs PROPERTIES LABELS emu TIMEOUT 600)
+set_tests_properties(emu-knobs PROPERTIES LABELS emu TIMEOUT ${hang})
