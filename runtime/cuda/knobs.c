@@ -133,7 +133,8 @@ static void product_candidates(candidates *c)
     const qn_knobs base = c->site->shipped;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         qn_knobs k = base;
-        k.warps = shapes[i][0];
+        int share = base.slices > 0 ? base.slices : 1; /* a multiple of what shares a row */
+        k.warps = shapes[i][0] < share ? share : shapes[i][0] / share * share;
         k.ahead = shapes[i][1];
         k.per_sm = shapes[i][2];
         add(c, k);

@@ -4,7 +4,7 @@ function, the graph against direct launches, memory over many tokens, cold and d
 and speed. No network. Prints a table; OUT_DIR gets report.txt, report.json and, where something failed, failures.txt.
 
 Parts (--only GLOB): goldens, variants, check, graph, flat, cold, damaged, memcheck, racecheck, startup, bench, routes
-(every way that an option selects, beside the default).
+(every way that an option selects, beside the default), tune.
 """
 import argparse
 import json
@@ -356,6 +356,36 @@ def routes(b):
     return len(rows), "; ".join(notes), rows
 
 
+def tune(b):
+    """Choices by measuring: the goldens hold with them, and decode is measured with and without."""
+    if b.backend != "cuda":
+        raise Skip("CUDA only")
+    rows, notes, cache = [], [], os.path.join(b.work, "tune")
+    for m, budget in [(b.golden("llama-mix-Q4_K_M").model, "20")] + [(m, "60") for m in b.args.model or []]:
+        code, out, err, _ = b.run([b.quern, "tune", m, "--budget", budget, "-o", "json", "--backend", b.backend, "--cache", cache],
+                                  timeout=150)
+        if code != 0:
+            b.fail("tune " + os.path.basename(m), err)
+            continue
+        j = json.loads(out)
+        rows.append(dict(j, model=os.path.basename(m)))
+        notes.append("%s: %d of %d tuned in %.0f s, token %s to %s ms" % (
+            os.path.basename(m), sum(r["tuned"] is not None for r in j["launches"]), len(j["launches"]), j["seconds"],
+            j["token_ms_shipped"], j["token_ms_tuned"]))
+    golden_case(b, (b.golden("llama-mix-Q4_K_M"), "decode", ["--cache", cache]))
+    for m in b.args.model or []:
+        for extra in ([], ["--tune", "off"]):
+            code, out, err, _ = b.run([b.quern, "bench", m, "-r", "3", "-o", "json", "--backend", b.backend, "--cache", cache] +
+                                      DECODE + extra, timeout=150)
+            if code != 0:
+                b.fail(" ".join(["tune", os.path.basename(m)] + extra), err)
+                continue
+            got = json.loads(out)
+            rows += [dict(r, tuned=not extra) for r in got]
+            notes.append("%s: %s" % (" ".join(extra) or "tuned", ", ".join("%.1f" % r["avg_ts"] for r in got)))
+    return len(rows), "; ".join(notes), rows
+
+
 def machine(b):
     card = driver = "none"
     try:
@@ -411,7 +441,7 @@ def main():
     start = time.monotonic()
     for name, fn in (("goldens", goldens), ("variants", variants), ("check", check), ("graph", graph), ("flat", flat),
                      ("cold", cold), ("damaged", damaged), ("memcheck", memcheck), ("racecheck", racecheck),
-                     ("startup", startup), ("bench", bench), ("routes", routes)):
+                     ("startup", startup), ("bench", bench), ("routes", routes), ("tune", tune)):
         b.part(name, fn)
     about["seconds"] = round(time.monotonic() - start, 1)
     return report(b, about, head)

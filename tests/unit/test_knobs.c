@@ -77,7 +77,7 @@ static void candidates_fit_and_differ(void **state)
     s.room = span3;
     s.shipped.slices = 3;
     s.shipped.warps = 15;
-    check_candidates(&s, 1);
+    check_candidates(&s, 8); // whole teams of three warps
     s = (qn_site){.kind = QN_KNOBS_HALF, .shipped = q8, .room = {.parts = 8, .rows = 100, .sums = 6144}};
     check_candidates(&s, 8);
     s.kind = QN_KNOBS_COLS;
