@@ -155,6 +155,9 @@ static void attention_candidates(candidates *c)
         int split, alone, least;
     } factors[] = {{-1, 0, 0}, {0, 0, 1}, {0, 0, -1}, {1, 0, 0}, {0, 1, 0}, {0, -1, -1}};
     const qn_knobs base = c->site->shipped;
+    qn_knobs own = base;
+    own.split = c->site->room.split;
+    add(c, own);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         qn_knobs k = base;
         k.warps = shapes[i][0];

@@ -14,6 +14,11 @@ static int round16(int n)
     return (n + 15) / 16 * 16;
 }
 
+static int bounded(int split)
+{
+    return split < 1 ? 1 : split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
+}
+
 /* attention_decode.cu: f32 products on the plain cores, for every card and every dimension. */
 static int lower_rows(lowerer *l)
 {
@@ -33,10 +38,11 @@ static int lower_rows(lowerer *l)
     }
     int chunks = (group + heads - 1) / heads, blocks = sp->n_head_kv * chunks;
     /* The split decides what is summed with what, so it is the same on every card. */
-    int split = (int)ceil_div((l->opts->persistent ? 1 : 2) * QN_LOWER_NOMINAL, blocks);
-    split = l->mode == LOWER_PREFILL ? 1 : split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
+    int turns = l->opts->persistent ? 1 : 2, split = bounded((int)ceil_div(turns * QN_LOWER_NOMINAL, blocks));
+    split = l->mode == LOWER_PREFILL ? 1 : split;
     const qn_knobs shipped = {.warps = 4, .split = split};
-    const qn_knob_room room = {.warp_bytes = 4 * (size_t)heads * (size_t)(32 + 2 + sp->v_dim),
+    const qn_knob_room room = {.split = bounded((int)ceil_div(turns * l->opts->multiprocessors, blocks)),
+                               .warp_bytes = 4 * (size_t)heads * (size_t)(32 + 2 + sp->v_dim),
                                .fixed_bytes = 4 * (size_t)(heads * sp->k_dim + 4),
                                .limit = qn_lower_shared_limit(l->opts->variant)};
     launch site = {0};
@@ -118,14 +124,14 @@ static bool choose(const lowerer *l, const qn_spec_attention *sp, const qn_spec_
     out->chunks = (group + most - 1) / most;
     out->heads = (group + out->chunks - 1) / out->chunks;
     out->room = (qn_knob_room){
+        .split = bounded(l->opts->multiprocessors / (sp->n_head_kv * out->chunks)),
         .warp_bytes = KEYS * (open_bytes(o->k_type, sp->k_dim) + open_bytes(o->v_type, sp->v_dim)),
         .tile_bytes = KEYS * (ring_bytes(o->k_type, sp->k_dim) + ring_bytes(o->v_type, sp->v_dim)),
         .fixed_bytes = rope ? rope_bytes(sp, out->heads, rope->n_rot) : 0,
         .merge_bytes = 4 * (size_t)out->heads * (size_t)(v_pad + 4 + 2),
         .limit = limit};
     /* All parts at once on a nominal card: what is summed with what is the same on every card. */
-    int split = QN_LOWER_NOMINAL / (sp->n_head_kv * out->chunks);
-    split = split < 1 ? 1 : split > QN_CUDA_MAX_SPLIT ? QN_CUDA_MAX_SPLIT : split;
+    int split = bounded(QN_LOWER_NOMINAL / (sp->n_head_kv * out->chunks));
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         out->shipped = (qn_knobs){
             .warps = shapes[i][0], .ahead = shapes[i][1], .split = split, .alone = ALONE, .least = LEAST};

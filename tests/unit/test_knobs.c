@@ -90,6 +90,11 @@ static void candidates_fit_and_differ(void **state)
     check_candidates(&s, 8);
     s.room.limit = 8 * 2 * 8704; // nothing more than shipped
     check_candidates(&s, 6);
+    s.room.split = 5; // of a card with fewer multiprocessors: the first to be tried
+    qn_knobs c[QN_KNOB_CANDIDATES];
+    assert_true(qn_knobs_candidates(&s, c) > 0);
+    assert_int_equal(c[0].split, 5);
+    assert_int_equal(c[0].warps, 8);
     s = (qn_site){.kind = QN_KNOBS_ROWS,
                   .shipped = {.warps = 4, .split = 33},
                   .room = {.warp_bytes = 4000, .limit = 99 * 1024}};
