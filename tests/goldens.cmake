@@ -100,4 +100,4 @@ set_tests_properties(golden-refused-type PROPERTIES LABELS golden TIMEOUT ${hang
 add_test(NAME golden-variations
          COMMAND Python3::Interpreter ${golden_tools}/variation_cases.py $<TARGET_FILE:quern>
                  ${golden_data}/variations.tar.xz ${CMAKE_SOURCE_DIR}/model_configs 186)
-set_tests_properties(golden-variations PROPERTIES LABELS golden TIMEOUT 600)
+set_tests_properties(golden-variations PROPERTIES LABELS golden TIMEOUT 1200)
