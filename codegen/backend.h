@@ -28,6 +28,7 @@ typedef enum qn_prefill {
     QN_PREFILL_MMQ,   /* own kernel, quantised weights times 8-bit activations; plain weights as MMA */
     QN_PREFILL_WGMMA, /* own kernel of sm_90a: f16 made of the weights in registers; f32 and bf16 weights as
                          MMA */
+    QN_PREFILL_FP8,   /* the library, e4m3 operands */
 } qn_prefill;
 /* How a KV cache stores its values: codegen/kv_type.h. */
 typedef enum qn_cache_type { QN_CACHE_F16, QN_CACHE_Q8_0 } qn_cache_type;

@@ -160,6 +160,7 @@ typedef enum qn_arith {
     QN_ARITH_F32,  /* f32 operands and sums */
     QN_ARITH_F16,  /* operands rounded to f16 or bf16, f32 sums; or a result stored as f16 */
     QN_ARITH_8BIT, /* activations as 8-bit integers with a scale a block */
+    QN_ARITH_FP8,  /* operands rounded to e4m3 (3 bits behind the point), f32 sums */
     QN_ARITH_COUNT,
 } qn_arith;
 

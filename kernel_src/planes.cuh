@@ -44,17 +44,6 @@ __device__ __forceinline__ constexpr int place_of(int n_group, int g)
     return s.first + (r & (s.steps - 1)) * s.lanes + (r >> shift);
 }
 
-// place_of, whose divisors are powers of two.
-QN_DEV int place_in_row(int n_group, int g)
-{
-    const int first = g / SPAN * SPAN, n = min(n_group - first, (int)SPAN),
-              shift = n > 64   ? 2
-                      : n > 32 ? 1
-                               : 0;
-    const int lanes = (n + (1 << shift) - 1) >> shift, r = g - first;
-    return first + (r & ((1 << shift) - 1)) * lanes + (r >> shift);
-}
-
 // q, h, s, d bytes; groups a scale unit; bits of a code; does the type run on 8-bit activations?
 template <int Q, int H, int S, int SG, int D, int BITS> struct plane_shape {
     static constexpr int q_bytes = Q, h_bytes = H, s_bytes = S, s_groups = SG, d_bytes = D, bits = BITS;

@@ -118,7 +118,7 @@ struct beside {
 
 QN_DEV void read_beside(beside &b, const source &s, const weights_of &t, int step)
 {
-    const int g = step * PER_STEP + (int)threadIdx.x % PER_STEP, place = place_in_row(t.n_group, g);
+    const int g = step * PER_STEP + (int)threadIdx.x % PER_STEP, place = place_of(t.n_group, g);
 #pragma unroll
     for (int i = 0; i < items; i++) {
         b.there[i] = s.there[i] && g < t.n_group;
@@ -199,8 +199,7 @@ QN_DEV void copy_codes(u8 *stage, const weights_of &t, const tile_place &p, cons
                              there);
         }
     } else if constexpr (copied) {
-        const int k = (int)threadIdx.x % PER_STEP, g = step * PER_STEP + k,
-                  place = place_in_row(t.n_group, g);
+        const int k = (int)threadIdx.x % PER_STEP, g = step * PER_STEP + k, place = place_of(t.n_group, g);
 #pragma unroll
         for (int i = 0; i < items; i++) {
             const bool there = s.there[i] && g < t.n_group;

@@ -77,7 +77,7 @@ function(emu_executable name objects)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
-emu_executable(emu_ops emu_kernels ${emu_dir}/emu_ops.c ${emu_dir}/emu_exec.c ${emu_dir}/emu_q8.c)
+emu_executable(emu_ops emu_kernels ${emu_dir}/emu_ops.c ${emu_dir}/emu_exec.c ${emu_dir}/emu_operands.c ${emu_dir}/emu_q8.c)
 set(emu_ops_tested embed select norm linear glu rope_kv attention mix mul rescale altup latent_kv argmax)
 foreach(op IN LISTS emu_ops_tested)
   add_test(NAME emu-op-${op} COMMAND emu_ops ${op})
@@ -133,7 +133,7 @@ set_tests_properties(emu-limits PROPERTIES LABELS emu TIMEOUT ${hang})
 
 # Whole models through the decode, few-row and prefill lists, against the logits of another engine with rounding noise
 # removed. The tolerance is the goldens' for f16 KV; prefill rounds operands to f16 as well: ten times that.
-emu_executable(emu_model emu_kernels ${emu_dir}/emu_model.c ${emu_dir}/emu_exec.c)
+emu_executable(emu_model emu_kernels ${emu_dir}/emu_model.c ${emu_dir}/emu_exec.c ${emu_dir}/emu_operands.c)
 file(READ ${emu_goldens}/archs/manifest.json manifest)
 string(JSON count LENGTH "${manifest}")
 math(EXPR last "${count} - 1")
@@ -171,14 +171,14 @@ foreach(i RANGE ${last})
 endforeach()
 
 # The device's samplers against the host's.
-emu_executable(emu_sample emu_kernels ${emu_dir}/emu_sample.c ${emu_dir}/emu_exec.c)
+emu_executable(emu_sample emu_kernels ${emu_dir}/emu_sample.c ${emu_dir}/emu_exec.c ${emu_dir}/emu_operands.c)
 target_link_libraries(emu_sample PRIVATE room_engine)
 add_test(NAME emu-sample COMMAND emu_sample)
 add_test(NAME emu-sample-large COMMAND emu_sample large)
 set_tests_properties(emu-sample emu-sample-large PROPERTIES LABELS emu TIMEOUT ${hang})
 
 # --check's machinery over the lowered lists: each step's kernels on its real inputs against the reference function.
-emu_executable(emu_check emu_kernels ${emu_dir}/emu_check.c ${emu_dir}/emu_exec.c)
+emu_executable(emu_check emu_kernels ${emu_dir}/emu_check.c ${emu_dir}/emu_exec.c ${emu_dir}/emu_operands.c)
 target_link_libraries(emu_check PRIVATE room_engine)
 add_test(NAME emu-check-mix-Q4_K_M COMMAND emu_check ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf)
 set_tests_properties(emu-check-mix-Q4_K_M PROPERTIES LABELS emu TIMEOUT ${hang})

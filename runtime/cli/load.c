@@ -23,7 +23,7 @@ const char *const qn_decode_attentions[] = {"mma", "rows", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
 
 const char *const qn_weight_cache_names[] = {"auto", "on", "off", "serial", NULL};
-const char *const qn_prefill_names[] = {"auto", "cublaslt", "mma", "mmq", "wgmma", NULL};
+const char *const qn_prefill_names[] = {"auto", "cublaslt", "mma", "mmq", "wgmma", "fp8", NULL};
 
 static const qn_opt load_opts[] = {
     {"-m, --model", "FILE", "The GGUF file, instead of the first argument.", QN_OPT_STR,

@@ -299,6 +299,7 @@ static void cuda_free(qn_exec *e)
     qn_lowered_free(&x->low);
     free(x->placed);
     qn_half_cache_free(&x->halves);
+    free(x->fp8_up);
     free(x->mem.bufs);
     free(x->mem.k);
     free(x->mem.v);

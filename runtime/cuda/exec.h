@@ -12,7 +12,7 @@
 enum { QN_GEMM_ALGOS = 8 };
 typedef struct qn_gemm_plan {
     int n_in, n_out, ld_out, rows;
-    bool bf16;
+    bool bf16, fp8;
     uint32_t align[3]; /* of w, a, out: bytes, at most 256 */
     qn_lt_desc desc;
     qn_lt_layout a, b, c;
@@ -28,6 +28,8 @@ typedef struct qn_gemm {
     size_t workspace_bytes;
     qn_gemm_plan *plans;
     int n, cap;
+    const float
+        *fp8_up; /* by product of e4m3 weights: the power of two that brings it back; the executor's */
 } qn_gemm;
 
 int qn_gemm_open(qn_gemm *g, int driver_major, uint64_t workspace, size_t bytes, qn_err *err);
@@ -92,6 +94,7 @@ typedef struct qn_cuda_exec {
     qn_cu_function *functions; /* by program */
     qn_cuda_mem mem;
     qn_half_cache halves;
+    float *fp8_up;     /* [halves.n_fp8] */
     qn_cu_stream side; /* makes 16-bit weights beside the products; NULL: they are made between them */
     qn_cu_event w16_made[2], w16_read[2]; /* of the areas of mem.w16 */
     qn_placed *placed;                    /* weights and tables */
@@ -111,6 +114,9 @@ typedef struct qn_cuda_exec {
 
 /* Seconds of a clock that only goes forward. */
 double qn_cuda_seconds(void);
+
+/* fp8_scales.c: the powers of two of weights kept as e4m3, found once the weights are on the device. */
+int qn_cuda_find_fp8_scales(qn_cuda_exec *x, qn_err *err);
 
 /* exec_setup.c; fills base.stats */
 int qn_cuda_setup(qn_cuda_exec *x, qn_err *err);

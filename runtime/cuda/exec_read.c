@@ -109,7 +109,9 @@ qn_arith qn_cuda_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
     int n_out = r->outputs == QN_OUT_ALL ? r->n : 1; /* the head of few outputs runs as in decode */
     if (r->phase == QN_PHASE_PREFILL && r->n > QN_CUDA_FEW &&
         !(s->rows == QN_ROWS_OUTPUTS && n_out <= QN_CUDA_HEAD_FEW && linear)) {
-        return qn_cuda_takes_mmq(s, &e->opts) ? QN_ARITH_8BIT : QN_ARITH_F16;
+        return qn_cuda_takes_mmq(s, &e->opts)   ? QN_ARITH_8BIT
+               : qn_cuda_takes_fp8(s, &e->opts) ? QN_ARITH_FP8
+                                                : QN_ARITH_F16;
     }
     bool eight = !e->opts.f32_activations && !(glu && s->spec.glu.sparsity_std > 0);
     for (int i = 0; i < (linear ? 9 : 6);

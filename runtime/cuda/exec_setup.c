@@ -70,6 +70,12 @@ static uint64_t half_address(const void *user, const qn_tensor *t)
     return qn_half_cache_at(&x->halves, t);
 }
 
+static int fp8_of(const void *user, const qn_tensor *t)
+{
+    const qn_cuda_exec *x = user;
+    return qn_half_cache_fp8(&x->halves, t);
+}
+
 /* 16-bit weights: kept ones, or the areas in which they are made anew and, with two, a stream for that. */
 static int alloc_halves(qn_cuda_exec *x, const qn_cuda_sizes *z, qn_err *err)
 {
@@ -81,6 +87,17 @@ static int alloc_halves(qn_cuda_exec *x, const qn_cuda_sizes *z, qn_err *err)
         return -1;
     }
     x->mem.half = o->weight_cache == QN_WEIGHT_CACHE_ON ? half_address : NULL;
+    x->mem.fp8 = o->prefill == QN_PREFILL_FP8 ? fp8_of : NULL;
+    if (x->halves.n_fp8 > 0) {
+        size_t n = (size_t)x->halves.n_fp8;
+        x->fp8_up = qn_calloc(n, sizeof *x->fp8_up);
+        if (!x->fp8_up) {
+            return qn_fail(err, "out of memory");
+        }
+        if (alloc(x, n * sizeof(uint32_t), "largest weights", &x->mem.fp8_tops, err)) {
+            return -1;
+        }
+    }
     for (int i = 0; i < z->n_w16; i++) {
         if (alloc(x, z->w16, "f16 weights", &x->mem.w16[i], err)) {
             return -1;
@@ -389,7 +406,7 @@ static void tune_products(qn_cuda_exec *x)
 /* Planes, then the 16-bit rows that are kept of them. */
 static int load_weights(qn_cuda_exec *x, uploader *u, qn_err *err)
 {
-    if (load_planes(x, u, err)) {
+    if (load_planes(x, u, err) || qn_cuda_find_fp8_scales(x, err)) {
         return -1;
     }
     for (int i = 0; i < x->low.halves.n; i++) {
@@ -407,8 +424,15 @@ static int open_library(qn_cuda_exec *x, qn_err *err)
 {
     qn_exec_opts *o = &x->base.opts;
     uint64_t workspace;
-    if (o->prefill != QN_PREFILL_AUTO && o->prefill != QN_PREFILL_CUBLASLT) {
+    bool asked = o->prefill == QN_PREFILL_CUBLASLT || o->prefill == QN_PREFILL_FP8;
+    if (o->prefill != QN_PREFILL_AUTO && !asked) {
         return 0;
+    }
+    if (o->prefill == QN_PREFILL_FP8 && x->dev.cc < QN_FP8_CC) {
+        return qn_fail(
+            err,
+            "--prefill fp8 needs a card with fp8 products, compute capability 8.9 or newer; %s has %d.%d",
+            x->dev.name, x->dev.cc / 10, x->dev.cc % 10);
     }
     if (alloc(x, WORKSPACE, "cuBLASLt workspace", &workspace, err)) {
         return -1;
@@ -417,9 +441,9 @@ static int open_library(qn_cuda_exec *x, qn_err *err)
     if (qn_gemm_open(&x->gemm, x->cuda.version / 1000, workspace, WORKSPACE, &why) == 0) {
         return 0;
     }
-    if (o->prefill == QN_PREFILL_CUBLASLT) {
+    if (asked) {
         *err = why;
-        return qn_fail_prefix(err, "--prefill cublaslt");
+        return qn_fail_prefix(err, "--prefill %s", o->prefill == QN_PREFILL_FP8 ? "fp8" : "cublaslt");
     }
     char line[640];
     snprintf(line, sizeof line,

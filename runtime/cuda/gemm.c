@@ -79,7 +79,7 @@ static qn_lt_status prefer_alignment(const qn_cublaslt_api *lt, qn_lt_preference
 static int make_plan(qn_gemm *g, qn_gemm_plan *p, qn_err *err)
 {
     const qn_cublaslt_api *lt = &g->lt.api;
-    unsigned int in = p->bf16 ? QN_LT_R_16BF : QN_LT_R_16F;
+    unsigned int in = p->fp8 ? QN_LT_R_8F_E4M3 : p->bf16 ? QN_LT_R_16BF : QN_LT_R_16F;
     int op = QN_LT_OP_T;
     qn_lt_preference pref = NULL;
     qn_lt_heuristic found[QN_GEMM_ALGOS];
@@ -118,7 +118,7 @@ qn_gemm_plan *qn_gemm_find(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_err *
     for (int i = 0; i < g->n; i++) {
         qn_gemm_plan *p = &g->plans[i];
         if (p->n_in == q->n_in && p->n_out == q->n_out && p->ld_out == q->ld_out && p->bf16 == q->bf16 &&
-            p->rows == rows && memcmp(p->align, align, sizeof align) == 0) {
+            p->fp8 == (q->fp8 > 0) && p->rows == rows && memcmp(p->align, align, sizeof align) == 0) {
             return p;
         }
     }
@@ -133,8 +133,12 @@ qn_gemm_plan *qn_gemm_find(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_err *
         g->cap = cap;
     }
     qn_gemm_plan *p = &g->plans[g->n];
-    *p = (qn_gemm_plan){
-        .n_in = q->n_in, .n_out = q->n_out, .ld_out = q->ld_out, .rows = rows, .bf16 = q->bf16};
+    *p = (qn_gemm_plan){.n_in = q->n_in,
+                        .n_out = q->n_out,
+                        .ld_out = q->ld_out,
+                        .rows = rows,
+                        .bf16 = q->bf16,
+                        .fp8 = q->fp8 > 0};
     memcpy(p->align, align, sizeof align);
     if (make_plan(g, p, err)) {
         qn_fail_prefix(err, "%d x %d by %d rows", q->n_out, q->n_in, rows);
@@ -150,9 +154,9 @@ int qn_gemm_run(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_cu_stream stream
     if (!p) {
         return -1;
     }
-    const float one = 1.0f, zero = 0.0f;
+    const float up = q->fp8 ? g->fp8_up[q->fp8 - 1] : 1.0f, zero = 0.0f;
     void *out = (void *)(uintptr_t)q->out;
-    qn_lt_status s = g->lt.api.Matmul(g->handle, p->desc, &one, (const void *)(uintptr_t)q->w, p->a,
+    qn_lt_status s = g->lt.api.Matmul(g->handle, p->desc, &up, (const void *)(uintptr_t)q->w, p->a,
                                       (const void *)(uintptr_t)q->a, p->b, &zero, out, p->c, out, p->c,
                                       &p->algos[p->chosen], (void *)(uintptr_t)g->workspace,
                                       g->workspace_bytes, (qn_lt_stream)stream);

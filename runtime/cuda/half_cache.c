@@ -22,6 +22,9 @@ int qn_product_weights(const qn_step *s, const qn_tensor *w[3])
 
 bool qn_half_kept(const qn_step *s, const qn_tensor *t, const qn_exec_opts *opts)
 {
+    if (qn_cuda_takes_fp8(s, opts)) {
+        return true;
+    }
     return s->rows == QN_ROWS_TOKENS && t->type != QN_F16 && t->type != QN_BF16 &&
            !qn_cuda_takes_mmq(s, opts) && !qn_cuda_takes_wgmma(t, opts);
 }
@@ -47,13 +50,16 @@ int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, const qn_exec_opts *
         const qn_step *s = &p->prefill.steps[i];
         const qn_tensor *w[3];
         int n = qn_product_weights(s, w);
+        bool fp8 = qn_cuda_takes_fp8(s, opts);
+        int before = c->n;
         c->bytes = (c->bytes + ALIGN - 1) / ALIGN * ALIGN;
         for (int k = 0; k < n; k++) { /* back to back, so that one product takes them all */
             if (qn_half_kept(s, w[k], opts) && !known(c, w[k])) {
-                c->items[c->n++] = (qn_half_item){w[k], c->bytes};
-                c->bytes += 2 * w[k]->ne[0] * w[k]->ne[1];
+                c->items[c->n++] = (qn_half_item){w[k], c->bytes, fp8 ? 1 + c->n_fp8 : 0};
+                c->bytes += (fp8 ? 1 : 2) * w[k]->ne[0] * w[k]->ne[1];
             }
         }
+        c->n_fp8 += fp8 && c->n > before;
     }
     return 0;
 }
@@ -63,6 +69,16 @@ uint64_t qn_half_cache_at(const qn_half_cache *c, const qn_tensor *t)
     for (int i = 0; i < c->n; i++) {
         if (c->items[i].tensor == t) {
             return c->base + c->items[i].at;
+        }
+    }
+    return 0;
+}
+
+int qn_half_cache_fp8(const qn_half_cache *c, const qn_tensor *t)
+{
+    for (int i = 0; i < c->n; i++) {
+        if (c->items[i].tensor == t) {
+            return c->items[i].fp8;
         }
     }
     return 0;

@@ -220,7 +220,7 @@ static int own_gemm(lowerer *l, const qn_cuda_gemm *g)
 int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g)
 {
     qn_prefill route = l->opts->exec->prefill;
-    if (route >= QN_PREFILL_MMA) {
+    if (route == QN_PREFILL_MMA || route == QN_PREFILL_MMQ || route == QN_PREFILL_WGMMA) {
         return own_gemm(l, g);
     }
     qn_cuda_action *a = qn_lower_add(l);
@@ -228,7 +228,7 @@ int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g)
         return -1;
     }
     a->is_gemm = true;
-    a->path = g->bf16 ? "cuBLASLt bf16" : "cuBLASLt f16";
+    a->path = g->fp8 ? "cuBLASLt fp8" : g->bf16 ? "cuBLASLt bf16" : "cuBLASLt f16";
     a->gemm = *g;
     return 0;
 }
@@ -298,6 +298,25 @@ static int lower_plan(lowerer *l, const qn_plan *plan, qn_cuda_list *list, lower
     return 0;
 }
 
+/* Largest values of the weights kept as e4m3. */
+static int lower_tops(lowerer *l, qn_cuda_list *list)
+{
+    const qn_plan *p = &l->plans->prefill;
+    const qn_cuda_mem *m = l->opts->mem;
+    l->list = list;
+    for (int i = 0; m->fp8 && i < p->n_step * QN_STEP_WEIGHTS; i++) {
+        const qn_tensor *t = p->steps[i / QN_STEP_WEIGHTS].w[i % QN_STEP_WEIGHTS];
+        bool done = !t || !m->fp8(m->user, t);
+        for (int j = 0; j < list->n && !done; j++) {
+            done = list->actions[j].repack == t;
+        }
+        if (!done && qn_lower_fp8_weight(l, t, true)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* Every quantised weight once, every weight kept as 16-bit rows once. */
 static int lower_weights(lowerer *l, qn_cuda_list *list, bool halves)
 {
@@ -337,7 +356,8 @@ int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, 
         (opts->persistent && qn_lower_persistent(&l)) ||
         lower_plan(&l, &plans->prefill, &out->few, LOWER_FEW) ||
         lower_plan(&l, &plans->prefill, &out->prefill, LOWER_PREFILL) ||
-        lower_weights(&l, &out->repack, false) || lower_weights(&l, &out->halves, true)) {
+        lower_weights(&l, &out->repack, false) || lower_tops(&l, &out->tops) ||
+        lower_weights(&l, &out->halves, true)) {
         qn_lowered_free(out);
         return -1;
     }
@@ -362,5 +382,6 @@ void qn_lowered_free(qn_lowered *l)
     free(l->persistent_steps.actions);
     free(l->phases);
     free(l->halves.actions);
+    free(l->tops.actions);
     memset(l, 0, sizeof *l);
 }

@@ -13,6 +13,7 @@
 #include "cuda/knobs.h"
 
 enum {
+    QN_FP8_CC = 89, /* least compute capability with products of e4m3 */
     QN_CUDA_FEW = 8,
     QN_CUDA_ACT_WIDTHS = 512,  /* different widths of products by tensor copies; more are refused */
     QN_CUDA_MAP_BYTES = 128,   /* of a tensor map */
@@ -80,6 +81,9 @@ typedef struct qn_cuda_mem {
     uint64_t (*weight)(const void *user, const qn_tensor *t); /* 0 for NULL */
     uint64_t (*table)(const void *user, const float *table);
     uint64_t (*half)(const void *user, const qn_tensor *t); /* its 16-bit rows, 0: not kept; NULL: none are */
+    /* Of weights kept as e4m3: 1 + the number of its product; 0: it is none. Their largest values. */
+    int (*fp8)(const void *user, const qn_tensor *t);
+    uint64_t fp8_tops; /* [products] u32: a float's bits */
     const void *user;
 } qn_cuda_mem;
 
@@ -108,11 +112,12 @@ uint64_t qn_placed_at(const qn_placed *p, int n, const void *key); /* address; 0
 typedef struct qn_half_item {
     const qn_tensor *tensor;
     uint64_t at;
+    int fp8; /* 1 + the number of its product among those of e4m3 weights; 0: 16-bit rows */
 } qn_half_item;
 
 typedef struct qn_half_cache {
     qn_half_item *items;
-    int n;
+    int n, n_fp8;
     uint64_t bytes, base; /* base: device address of the first; 0 until it is there */
 } qn_half_cache;
 
@@ -121,6 +126,11 @@ int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, const qn_exec_opts *
 /* Is a weight of this step one of them? What every token is multiplied with and is no 16-bit row already. */
 bool qn_half_kept(const qn_step *s, const qn_tensor *t, const qn_exec_opts *opts);
 uint64_t qn_half_cache_at(const qn_half_cache *c, const qn_tensor *t); /* 0: not in it */
+int qn_half_cache_fp8(const qn_half_cache *c, const qn_tensor *t);     /* its item's, 0: not in it */
+/* Do the products of a step take e4m3 operands? Both sizes of each weight must be multiples of 16. */
+bool qn_cuda_takes_fp8(const qn_step *s, const qn_exec_opts *opts);
+/* The power of two that brings weights of e4m3 back whose largest is `top` (kernel_src/fp8.cuh). */
+float qn_cuda_fp8_up(float top);
 void qn_half_cache_free(qn_half_cache *c);
 /* The weights that prefill multiplies in a step, in the order of their outputs; returns how many. */
 int qn_product_weights(const qn_step *s, const qn_tensor *w[3]);
@@ -131,6 +141,7 @@ typedef struct qn_cuda_gemm {
     uint64_t a, w, out; /* [rows][n_in], [n_out][n_in] 16-bit; [rows][ld_out] f32 */
     int n_in, n_out, ld_out;
     bool bf16;
+    int fp8; /* e4m3 operands: 1 + the number of the weights' power of two; 0: 16-bit ones */
     qn_rows rows;
 } qn_cuda_gemm;
 
@@ -178,7 +189,8 @@ typedef struct qn_lowered {
     qn_cuda_list decode, few, prefill;
     qn_cuda_list choose[QN_CHOOSE_COUNT]; /* behind either of the first two; decode has the first in it */
     qn_cuda_list repack;                  /* one action a quantised weight */
-    qn_cuda_list halves;                  /* one action a weight kept as 16-bit rows */
+    qn_cuda_list halves;                  /* one action a weight kept as 16-bit or e4m3 rows */
+    qn_cuda_list tops;                    /* before them: the largest values of those kept as e4m3 */
     /* Decode as one launch (where asked for): an action with arguments phases [n_phase], n_phase and counters
      * [1 + n_phase] of QN_CUDA_COUNTER_BYTES each, zero at first; the caller sets both addresses. */
     qn_cuda_list persistent;

@@ -84,6 +84,9 @@ int qn_lower_linear_few(lowerer *l);
 int qn_lower_linear_many(lowerer *l);
 int qn_lower_glu_many(lowerer *l);
 int qn_lower_glu_act(lowerer *l, bool raw);
+/* lower_fp8.c: as products of 16-bit operands; a weight's way into e4m3 rows, or (find) its largest value. */
+int qn_lower_products_fp8(lowerer *l, qn_view in, const qn_tensor *const *w, int n, uint64_t out, int ld_out);
+int qn_lower_fp8_weight(lowerer *l, const qn_tensor *t, bool find);
 /* lower_wgmma.c: the first of n weights, and those behind it of its type: g->out = a16 * w^T. Returns how
  * many it took; -1: error. */
 int qn_lower_wgmma(lowerer *l, const qn_tensor *const *w, int n, const qn_cuda_gemm *g);

@@ -72,7 +72,11 @@ static int taken_form(const lowerer *l, const qn_step *r, qn_view v)
         bf16 += w[i]->type == QN_BF16;
     }
     bool only = n > 0 && r->rows == QN_ROWS_TOKENS && same_view(r->in[0], v) && r->in[1].buf != v.buf;
-    return !only || qn_cuda_takes_mmq(r, l->opts->exec) || (bf16 != 0 && bf16 != n) ? 0 : bf16 ? 2 : 1;
+    return !only || qn_cuda_takes_mmq(r, l->opts->exec) || qn_cuda_takes_fp8(r, l->opts->exec) ||
+                   (bf16 != 0 && bf16 != n)
+               ? 0
+           : bf16 ? 2
+                  : 1;
 }
 
 int qn_lower_half_out(lowerer *l, qn_view v, bool *f32)
@@ -122,6 +126,9 @@ static int make_half(lowerer *l, const qn_tensor *t, uint64_t first, uint64_t n,
 int qn_lower_half(lowerer *l, const qn_tensor *t)
 {
     const qn_cuda_mem *m = l->opts->mem;
+    if (m->fp8 && m->fp8(m->user, t)) {
+        return qn_lower_fp8_weight(l, t, false);
+    }
     if (make_half(l, t, 0, t->ne[1], m->half(m->user, t))) {
         return -1;
     }
@@ -222,7 +229,13 @@ static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, ui
     size_t most = l->opts->head_chunk ? l->opts->head_chunk : QN_CUDA_HEAD_CHUNK;
     for (int i = 0, taken; i < n; i += taken) {
         bool bf16 = w[i]->type == QN_BF16;
-        qn_cuda_gemm g = {l->opts->mem->a16, 0, out, in.width, (int)w[i]->ne[1], ld_out, bf16, l->step->rows};
+        qn_cuda_gemm g = {.a = l->opts->mem->a16,
+                          .out = out,
+                          .n_in = in.width,
+                          .n_out = (int)w[i]->ne[1],
+                          .ld_out = ld_out,
+                          .bf16 = bf16,
+                          .rows = l->step->rows};
         if (half_rows(l, in, bf16)) {
             return -1;
         }
@@ -309,6 +322,16 @@ static int products_q8(lowerer *l, qn_view in, const qn_tensor *const *w, int n,
     }
     l->scaled = false;
     return 0;
+}
+
+typedef int products_fn(lowerer *l, qn_view in, const qn_tensor *const *w, int n, uint64_t out, int ld_out);
+
+static products_fn *products_of(const lowerer *l)
+{
+    const qn_exec_opts *o = l->opts->exec;
+    return qn_cuda_takes_mmq(l->step, o)   ? products_q8
+           : qn_cuda_takes_fp8(l->step, o) ? qn_lower_products_fp8
+                                           : products;
 }
 
 /* Is there nothing between the product and its residual? */
@@ -408,9 +431,8 @@ int qn_lower_linear_many(lowerer *l)
     if (s->rows == QN_ROWS_OUTPUTS && head_many(l)) {
         return -1;
     }
-    int rc = (qn_cuda_takes_mmq(s, l->opts->exec) ? products_q8 : products)(
-        l, s->in[0], w, n, rope ? qn_lower_at(l, s->out[0]) : m->product,
-        rope ? (int)qn_lower_stride(l, s->out[0]) : sp->n_out);
+    int rc = products_of(l)(l, s->in[0], w, n, rope ? qn_lower_at(l, s->out[0]) : m->product,
+                            rope ? (int)qn_lower_stride(l, s->out[0]) : sp->n_out);
     if (rope || norm) {
         l->from_product = next;
     } else if (rc == 0) {
@@ -452,8 +474,7 @@ int qn_lower_glu_many(lowerer *l)
     const qn_step *s = l->step;
     const qn_tensor *w[3];
     int n = qn_product_weights(s, w);
-    bool mmq = qn_cuda_takes_mmq(s, l->opts->exec);
-    return (mmq ? products_q8 : products)(l, s->in[0], w, n, l->opts->mem->product, 2 * s->spec.glu.n_ff) ||
+    return products_of(l)(l, s->in[0], w, n, l->opts->mem->product, 2 * s->spec.glu.n_ff) ||
                    qn_lower_glu_act(l, false)
                ? -1
                : 0;

@@ -78,6 +78,11 @@ static uint64_t half_at(const void *user, const qn_tensor *t)
     return qn_half_cache_at(&((const layout *)user)->halves, t);
 }
 
+static int fp8_of(const void *user, const qn_tensor *t)
+{
+    return qn_half_cache_fp8(&((const layout *)user)->halves, t);
+}
+
 static int make_layout(layout *l, const qn_plans *plans, const qn_exec_opts *opts, qn_err *err)
 {
     int n = plans->n_buf > plans->n_kv ? plans->n_buf : plans->n_kv;
@@ -120,6 +125,10 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        const qn_cuda_target *target, qn_err *err)
 {
     layout l = {0};
+    if (opts->prefill == QN_PREFILL_FP8 && target->arch.cc < QN_FP8_CC) {
+        return qn_fail(err, "--prefill fp8 needs a card with fp8 products, sm_89 or newer; this is %s",
+                       target->arch.name);
+    }
     int rc = make_layout(&l, plans, opts, err);
     const uint64_t p = PLACEHOLDER;
     qn_cuda_mem mem = {.state = p,
@@ -130,6 +139,8 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        .k_map = l.some,
                        .v_map = l.some,
                        .act_maps = p,
+                       .fp8 = opts->prefill == QN_PREFILL_FP8 ? fp8_of : NULL,
+                       .fp8_tops = p,
                        .pairs = p,
                        .parts = p,
                        .w16 = {p, p},

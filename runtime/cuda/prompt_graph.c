@@ -27,8 +27,12 @@ int qn_cuda_bucket(int rows, int n_ubatch)
 
 int qn_cuda_product_rows(const qn_cuda_exec *x, const qn_cuda_action *a, int rows)
 {
+    enum { FP8_GRAIN = 16 };
+    int most = x->base.opts.n_ubatch;
     bool pad = a->rows == QN_ROWS_TOKENS && rows > QN_CUDA_FEW;
-    return pad ? qn_cuda_bucket(rows, x->base.opts.n_ubatch) : rows;
+    rows = pad ? qn_cuda_bucket(rows, most) : rows;
+    int whole = (rows + FP8_GRAIN - 1) / FP8_GRAIN * FP8_GRAIN;
+    return a->gemm.fp8 && whole <= most ? whole : rows;
 }
 
 /* The graph of a bucket with or without logits; NULL: the last place is taken. */

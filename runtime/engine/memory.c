@@ -55,6 +55,10 @@ static void choose_weight_cache(const qn_plans *plans, qn_exec_opts *opts, uint6
     if (!opts->cuda || opts->weight_cache != QN_WEIGHT_CACHE_AUTO) {
         return;
     }
+    if (opts->prefill == QN_PREFILL_FP8) { /* its weights have no other way */
+        opts->weight_cache = QN_WEIGHT_CACHE_ON;
+        return;
+    }
     with.weight_cache = QN_WEIGHT_CACHE_ON;
     qn_memory_of(plans, &with, &need);
     uint64_t total = qn_memory_total(&need);

@@ -199,13 +199,15 @@ typedef enum quern_weight_cache {
 
 /* What computes the products of prompts. AUTO: cuBLASLt, or MMA where it is missing; MMA: own kernel with
  * 16-bit operands; MMQ: own kernel, quantised weights times 8-bit activations; WGMMA: own kernel of sm_90a,
- * which makes f16 of the weights in registers. */
+ * which makes f16 of the weights in registers; FP8: cuBLASLt with operands of 8 bits (e4m3), which costs
+ * accuracy, sm_89 and newer. */
 typedef enum quern_prefill {
     QUERN_PREFILL_AUTO,
     QUERN_PREFILL_CUBLASLT,
     QUERN_PREFILL_MMA,
     QUERN_PREFILL_MMQ,
     QUERN_PREFILL_WGMMA,
+    QUERN_PREFILL_FP8,
 } quern_prefill;
 /* How the KV cache stores keys or values: halves, or groups of 32 signed bytes with a half scale each (about
  * half the memory; heads of a multiple of 32 values; on a GPU sm_80 or newer). */

@@ -105,14 +105,19 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
 static int check_prefill(const qn_exec_opts *o, qn_err *err)
 {
     unsigned cache = o->weight_cache, prefill = o->prefill;
-    if (cache > QN_WEIGHT_CACHE_SERIAL || prefill > QN_PREFILL_WGMMA) {
+    if (cache > QN_WEIGHT_CACHE_SERIAL || prefill > QN_PREFILL_FP8) {
         return qn_fail(err, "weight cache %u or prefill %u: no such choice", cache, prefill);
     }
     if (!o->cuda && (cache == QN_WEIGHT_CACHE_ON || prefill != QN_PREFILL_AUTO)) {
         return qn_fail(err, "%s is for backend cuda, and this session runs on backend cpu",
                        cache == QN_WEIGHT_CACHE_ON ? "--weight-cache on" : "--prefill");
     }
-    if (cache == QN_WEIGHT_CACHE_ON && prefill >= QN_PREFILL_MMQ) {
+    if (prefill == QN_PREFILL_FP8 && cache >= QN_WEIGHT_CACHE_OFF) {
+        return qn_fail(
+            err, "--prefill fp8 multiplies rows of 8 bits that are made once: --weight-cache %s has none",
+            cache == QN_WEIGHT_CACHE_OFF ? "off" : "serial");
+    }
+    if (cache == QN_WEIGHT_CACHE_ON && (prefill == QN_PREFILL_MMQ || prefill == QN_PREFILL_WGMMA)) {
         return qn_fail(err,
                        "--prefill %s multiplies the quantised weights: --weight-cache on would never be read",
                        prefill == QN_PREFILL_MMQ ? "mmq" : "wgmma");

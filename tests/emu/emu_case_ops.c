@@ -536,6 +536,7 @@ const emu_factors emu_all_factors[] = {
     {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue},
     {"linear", 5, {3, 4, 2, 2, 2}, make_chain},
     {"linear", 2, {7, 5}, make_linear_long},
+    {"linear", 1, {N_TYPES}, emu_make_fp8},
     {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu},
     {"rope_kv", 12, {6, 7, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
     {"attention", 8, {6, 8, 3, 5, 2, 2, 2, 4}, make_attention},

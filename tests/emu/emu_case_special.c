@@ -20,6 +20,37 @@ int emu_make_mul(emu_case *c, const int *f)
     return 0;
 }
 
+/* Sizes that products of e4m3 take; two weights share a power of two. */
+int emu_make_fp8(emu_case *c, const int *f)
+{
+    static const qn_type types[15] = {QN_F32,  QN_F16,  QN_BF16, QN_Q4_0,   QN_Q4_1,
+                                      QN_Q5_0, QN_Q5_1, QN_Q8_0, QN_Q2_K,   QN_Q3_K,
+                                      QN_Q4_K, QN_Q5_K, QN_Q6_K, QN_IQ4_NL, QN_IQ4_XS};
+    const qn_type type = types[f[0]];
+    const int n_in = 256, n_out = 48, more = 16;
+    c->steps[0].w[0] = case_tensor(c, type, n_in, n_out, 0.1f);
+    c->steps[0].w[3] = case_tensor(c, QN_F32, n_in, more, 0.01f);
+    c->bufs[0].width = n_in;
+    c->bufs[1].width = n_out + more;
+    case_fill(c, 0, 2);
+    for (int i = 0; i < n_in; i++) { /* a row of zeros, one far larger, one whose values mostly underflow */
+        c->start[0][i] = 0;
+        c->start[0][n_in + i] *= 1e5f;
+        c->start[0][2 * n_in + i] *= i % 64 ? 1e-5f : 1.0f;
+    }
+    c->steps[0].in[0] = (qn_view){0, 0, n_in};
+    c->steps[0].out[0] = (qn_view){1, 0, n_out + more};
+    c->steps[0].spec.linear = (qn_spec_linear){.n_in = n_in,
+                                               .n_out = n_out + more,
+                                               .n_seg = 2,
+                                               .seg_out = {n_out, more},
+                                               .seg_dtype = {(int)type, QN_F32, -1},
+                                               .out_scale = 1};
+    c->tol_many = type == QN_BF16 ? 1e-3 : 1e-5;
+    snprintf(c->name, sizeof c->name, "linear of 16s %s", qn_dtype_get(type)->name);
+    return 0;
+}
+
 int emu_make_rescale(emu_case *c, const int *f)
 {
     static const int sizes[3] = {5, 100, 2100}, counts[3] = {1, 3, 7};

@@ -55,6 +55,7 @@ typedef struct emu_factors {
 extern const emu_factors emu_all_factors[];
 
 /* emu_case_special.c: rows of that table. */
+int emu_make_fp8(emu_case *c, const int *f);
 int emu_make_mul(emu_case *c, const int *f);
 int emu_make_rescale(emu_case *c, const int *f);
 int emu_make_altup(emu_case *c, const int *f);

@@ -1,6 +1,7 @@
 /* emu_exec.c: see emu_exec.h. Memory is laid out as in runtime/cuda/exec_setup.c, but each buffer has bounds
  * of its own. */
 #include "emu_exec.h"
+#include "emu_operands.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -112,14 +113,22 @@ static uint64_t half_address(const void *user, const qn_tensor *t)
     return qn_half_cache_at(&x->halves, t);
 }
 
+static int fp8_of(const void *user, const qn_tensor *t)
+{
+    const emu_exec *x = user;
+    return qn_half_cache_fp8(&x->halves, t);
+}
+
 static int alloc_halves(emu_exec *x, qn_err *err)
 {
     if (x->base.opts.weight_cache != QN_WEIGHT_CACHE_ON) {
         return 0;
     }
     x->mem.half = half_address;
+    x->mem.fp8 = x->base.opts.prefill == QN_PREFILL_FP8 ? fp8_of : NULL;
     return qn_half_cache_make(&x->halves, x->base.plans, &x->base.opts, err) ||
-                   alloc(&x->halves.base, "weight cache", x->halves.bytes, EMU_UNWRITTEN, err)
+                   alloc(&x->halves.base, "weight cache", x->halves.bytes, EMU_UNWRITTEN, err) ||
+                   alloc(&x->mem.fp8_tops, "largest weights", sizeof(float) * (size_t)x->halves.n_fp8, 0, err)
                ? -1
                : 0;
 }
@@ -242,20 +251,27 @@ static int check_report(int rc, const emu_report *r, qn_err *err)
     return rc ? qn_fail(err, "%s", r->text) : 0;
 }
 
-static float value16(uint16_t bits, bool bf16)
+/* Value i of operands at `at`. */
+static double operand(const qn_cuda_gemm *g, uint64_t at, size_t i)
 {
-    return bf16 ? qn_bf16_to_f32(bits) : qn_f16_to_f32(bits);
+    const uint16_t *half = (const uint16_t *)(uintptr_t)at;
+    return g->fp8    ? (double)emu_e4m3_value(((const uint8_t *)(uintptr_t)at)[i])
+           : g->bf16 ? (double)qn_bf16_to_f32(half[i])
+                     : (double)qn_f16_to_f32(half[i]);
 }
 
-/* A matrix product, as cuBLASLt does it: 16-bit operands, f32 sums (here in double, then rounded). Rows from
- * `rows` on, up to `padded`, come out as NaN: nobody may look at them. */
-static int run_gemm(const qn_cuda_gemm *g, int rows, int padded, qn_err *err)
+/* A matrix product, as cuBLASLt does it: 16-bit or e4m3 operands, f32 sums (here in double, then rounded).
+ * Rows from `rows` on, up to `padded`, come out as NaN: nobody may look at them. */
+static int run_gemm(const emu_exec *x, const qn_cuda_gemm *g, int rows, int padded, qn_err *err)
 {
     emu_report r;
-    const uint16_t *a = (const uint16_t *)(uintptr_t)g->a, *w = (const uint16_t *)(uintptr_t)g->w;
     float *out = (float *)(uintptr_t)g->out;
-    if (check_report(emu_readable(a, 2 * (size_t)rows * (size_t)g->n_in, &r), &r, err) ||
-        check_report(emu_readable(w, 2 * (size_t)g->n_out * (size_t)g->n_in, &r), &r, err)) {
+    const size_t unit = g->fp8 ? 1 : 2, n_in = (size_t)g->n_in;
+    const float *tops = (const float *)(uintptr_t)x->mem.fp8_tops;
+    const double up = g->fp8 ? (double)qn_cuda_fp8_up(tops[g->fp8 - 1]) : 1;
+    if (check_report(emu_readable((const void *)(uintptr_t)g->a, unit * (size_t)rows * n_in, &r), &r, err) ||
+        check_report(emu_readable((const void *)(uintptr_t)g->w, unit * (size_t)g->n_out * n_in, &r), &r,
+                     err)) {
         return -1;
     }
     for (int i = 0; i < padded; i++) {
@@ -265,11 +281,10 @@ static int run_gemm(const qn_cuda_gemm *g, int rows, int padded, qn_err *err)
         }
         for (int o = 0; o < g->n_out; o++) {
             double sum = i < rows ? 0 : (double)NAN;
-            for (int k = 0; i < rows && k < g->n_in; k++) {
-                sum += (double)value16(a[(size_t)i * (size_t)g->n_in + (size_t)k], g->bf16) *
-                       (double)value16(w[(size_t)o * (size_t)g->n_in + (size_t)k], g->bf16);
+            for (size_t k = 0; i < rows && k < n_in; k++) {
+                sum += operand(g, g->a, (size_t)i * n_in + k) * operand(g, g->w, (size_t)o * n_in + k);
             }
-            row[o] = (float)sum;
+            row[o] = (float)(up * sum);
         }
     }
     return 0;
@@ -337,6 +352,11 @@ static int place_phases(emu_exec *x, qn_err *err)
 
 static int make_halves(emu_exec *x, qn_err *err)
 {
+    for (int i = 0; i < x->low.tops.n; i++) {
+        if (launch_one(x, &x->low.tops.actions[i], 1, err)) {
+            return -1;
+        }
+    }
     for (int i = 0; i < x->low.halves.n; i++) {
         if (launch_one(x, &x->low.halves.actions[i], 1, err)) {
             return -1;
@@ -365,7 +385,7 @@ static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, 
             padded = qn_cuda_bucket(n, x->base.opts.n_ubatch);
         }
         if (n > 0 && qn_cuda_runs(a, n) &&
-            (a->is_gemm ? run_gemm(&a->gemm, n, padded, err) : launch_one(x, a, padded, err))) {
+            (a->is_gemm ? run_gemm(x, &a->gemm, n, padded, err) : launch_one(x, a, padded, err))) {
             return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
         }
     }

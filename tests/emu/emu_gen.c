@@ -33,6 +33,16 @@ static uint64_t some_weight(const void *user, const qn_tensor *t)
     return SOME_ADDRESS;
 }
 
+static uint64_t kept_at(const void *user, const qn_tensor *t)
+{
+    return qn_half_cache_at(user, t);
+}
+
+static int kept_fp8(const void *user, const qn_tensor *t)
+{
+    return qn_half_cache_fp8(user, t);
+}
+
 static uint64_t some_table(const void *user, const float *t)
 {
     (void)user;
@@ -73,9 +83,14 @@ static int add_route(int i, qn_lower_opts *lo, qn_exec_opts *o, const qn_plans *
     lo->persistent = i == 10;
     o->tma_attention = i == 12;
     o->prefill = i == 9 || i == 11 ? QN_PREFILL_MMQ : i > 12 ? QN_PREFILL_WGMMA : QN_PREFILL_AUTO;
+    if (i == 16) {
+        lo->variant = QN_VARIANT_SM80;
+        o->prefill = QN_PREFILL_FP8;
+        return s->op->id != QN_OP_LINEAR;
+    }
     lo->product_tokens = i > 12 ? 64 << (i - 13) : 0;
     if (i > 13) { /* wider tiles: a type of each kind will do */
-        return type != QN_Q4_K && type != QN_Q6_K && type != QN_Q2_K;
+        return type != QN_Q4_K && type != QN_Q6_K && type != QN_Q2_K && type != QN_F16;
     }
     if (i == 9) { /* without tensor cores for bytes: a type of each kind will do */
         return type != QN_F16 && type != QN_BF16 && type != QN_Q8_0 && type != QN_Q4_K && type != QN_Q6_K &&
@@ -101,7 +116,7 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
     mem.k_map = mem.k;
     mem.v_map = mem.v;
     int rc = mem.bufs && mem.k && mem.v ? 0 : qn_fail(err, "out of memory");
-    for (int i = 0; i < 16 && rc == 0; i++) {
+    for (int i = 0; i < 17 && rc == 0; i++) {
         qn_lowered low;
         qn_exec_opts o = *exec;
         qn_lower_opts lo = {.exec = &o,
@@ -116,7 +131,16 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
         if ((o.k_type != QN_CACHE_F16 || o.v_type != QN_CACHE_F16) && lo.variant < QN_VARIANT_SM80) {
             continue; /* 8-bit caches are not served before sm_80 */
         }
-        rc = qn_lower(&low, plans, &lo, err);
+        qn_half_cache kept = {0};
+        if (o.prefill == QN_PREFILL_FP8) { /* its weights are kept */
+            rc = qn_half_cache_make(&kept, plans, &o, err);
+            kept.base = SOME_ADDRESS;
+            mem.half = kept_at;
+            mem.fp8 = kept_fp8;
+            mem.user = &kept;
+        }
+        rc = rc ? rc : qn_lower(&low, plans, &lo, err);
+        qn_half_cache_free(&kept);
         for (int k = 0; rc == 0 && k < low.n_program; k++) {
             add_program(g, &low.programs[k]);
         }

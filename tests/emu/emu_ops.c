@@ -15,6 +15,7 @@
 #include "cpu/cpu.h"
 #include "emu_cases.h"
 #include "emu_exec.h"
+#include "emu_operands.h"
 #include "emu_q8.h"
 #include "emu_source.h"
 
@@ -41,6 +42,7 @@ static const way ways[] = {
     {.name = "mma", .rows = 13, .prefill = true, .route = QN_PREFILL_MMA},
     {.name = "mmq", .rows = 13, .prefill = true, .route = QN_PREFILL_MMQ},
     {.name = "tma", .rows = 13, .prefill = true, .tma = true},
+    {.name = "fp8", .rows = 13, .prefill = true, .route = QN_PREFILL_FP8},
     {.name = "wgmma", .rows = 13, .prefill = true, .route = QN_PREFILL_WGMMA, .tokens = 64},
     {.name = "wgmma 128", .rows = 13, .prefill = true, .route = QN_PREFILL_WGMMA, .tokens = 128},
     {.name = "wgmma 256", .rows = 13, .prefill = true, .route = QN_PREFILL_WGMMA, .tokens = 256},
@@ -274,49 +276,6 @@ static int run_chain(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_cuda_list
     return qn_cpu_ops[last->op->id](x, last, err);
 }
 
-/* Weights as prefill's products see them: f16 and bf16 as they are, others rounded to f16. */
-typedef struct rounded {
-    qn_tensor tensors[3];
-    void *data[3];
-    const qn_tensor *w[3]; /* what the step had */
-    int n;
-} rounded;
-
-static const int weight_roles[3] = {0, 3, 6};
-
-static void round_weights(qn_step *s, rounded *r)
-{
-    int n = s->op->id == QN_OP_LINEAR ? 3 : 2;
-    for (r->n = 0; r->n < n; r->n++) {
-        const qn_tensor *t = r->w[r->n] = s->w[weight_roles[r->n]];
-        r->data[r->n] = NULL;
-        if (!t || t->type == QN_F16 || t->type == QN_BF16) {
-            continue;
-        }
-        size_t values = (size_t)(t->ne[0] * t->ne[1]);
-        float *f = malloc(values * sizeof *f);
-        uint16_t *h = r->data[r->n] = malloc(values * sizeof *h);
-        qn_dtype_get(t->type)->decode(t->data, f, (int64_t)values);
-        for (size_t i = 0; i < values; i++) {
-            h[i] = qn_f32_to_f16(f[i]);
-        }
-        free(f);
-        r->tensors[r->n] = *t;
-        r->tensors[r->n].type = QN_F16;
-        r->tensors[r->n].n_bytes = 2 * values;
-        r->tensors[r->n].data = (uint8_t *)h;
-        s->w[weight_roles[r->n]] = &r->tensors[r->n];
-    }
-}
-
-static void restore_weights(qn_step *s, rounded *r)
-{
-    for (int i = 0; i < r->n; i++) {
-        s->w[weight_roles[i]] = r->w[i];
-        free(r->data[i]);
-    }
-}
-
 /* Do all products of the case round their input alike? Then the last rounding in memory is the reference's
  * input. */
 static bool one_rounding(const emu_case *c)
@@ -325,7 +284,7 @@ static bool one_rounding(const emu_case *c)
     bool product = s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU;
     int bf16 = 0, other = 0;
     for (int i = 0; product && i < (s->op->id == QN_OP_LINEAR ? 3 : 2); i++) {
-        const qn_tensor *t = s->w[weight_roles[i]];
+        const qn_tensor *t = s->w[emu_weight_roles[i]];
         bf16 += t && t->type == QN_BF16;
         other += t && t->type != QN_BF16;
     }
@@ -351,10 +310,12 @@ static bool differs(const emu_case *c, const way *w, int variant)
     if (w->route == QN_PREFILL_AUTO) {
         return !product || variant != QN_VARIANT_SM90A;
     }
+    if (w->route == QN_PREFILL_FP8) {
+        return op == QN_OP_LINEAR && variant == QN_VARIANT_SM80 && emu_fp8_serves(c);
+    }
     if (w->route == QN_PREFILL_WGMMA) { /* as emu_gen.c adds them */
-        bool some = op == QN_OP_LINEAR && c->plans.prefill.n_step == 1 &&
-                    (t->type == QN_Q4_K || t->type == QN_Q6_K || t->type == QN_Q2_K ||
-                     (t->type == QN_F16 && w->alone));
+        bool some = op == QN_OP_LINEAR && c->plans.prefill.n_step == 1;
+        some = some && (t->type == QN_Q4_K || t->type == QN_Q6_K || t->type == QN_Q2_K || t->type == QN_F16);
         return product && variant == QN_VARIANT_SM90A && (some || (w->tokens == 64 && !w->alone));
     }
     product = product && variant != QN_VARIANT_SM90A;
@@ -384,10 +345,10 @@ static int run_rounded(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *ru
             row[i] = x;
         }
     }
-    rounded w;
-    round_weights(&c->steps[0], &w);
+    emu_rounded w;
+    emu_round_weights(&c->steps[0], &w);
     int rc = cpu->run(cpu, run, err);
-    restore_weights(&c->steps[0], &w);
+    emu_restore_weights(&c->steps[0], &w);
     return rc;
 }
 
@@ -399,6 +360,9 @@ static int run_reference(emu_case *c, const way *w, qn_exec *cpu, qn_exec *emu, 
     const qn_cuda_action *q = emu_find_action(emu, list, "quantise", 0);
     qn_run first = *run;
     int n = rows_of(c, w->rows);
+    if (w->route == QN_PREFILL_FP8) {
+        return emu_fp8_reference(c, cpu, emu, run, n, err);
+    }
     bool mmq = w->prefill && qn_cuda_takes_mmq(&c->steps[0], &c->exec);
     if (w->prefill && one_rounding(c) && !few_head(c, w) && !mmq) {
         return run_rounded(c, cpu, emu, run, n, err);
@@ -454,6 +418,7 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, ran
     eo.n_program = n_program;
     c->exec.f32_activations = w->f32;
     c->exec.prefill = w->route;
+    c->exec.weight_cache = w->route == QN_PREFILL_FP8 ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_AUTO;
     c->exec.tma_attention = w->tma;
     c->exec.rows_attention = w->rows_attention;
     c->exec.no_fuse = w->no_fuse;
@@ -519,7 +484,8 @@ static int run_case(void *user, emu_case *c)
         qn_err err = {""};
         ran what = {false, false, false};
         int rc = run_way(r, c, &ways[i], &e, &what, &err);
-        bool exact = one_rounding(c) || qn_cuda_takes_mmq(&c->steps[0], &c->exec);
+        bool exact =
+            ways[i].route == QN_PREFILL_FP8 || one_rounding(c) || qn_cuda_takes_mmq(&c->steps[0], &c->exec);
         double tolerance = (ways[i].prefill && !exact) || what.mma ? c->tol_many : c->tol_few;
         if (exact && ways[i].route >= QN_PREFILL_MMQ) {
             tolerance *= 10; /* a sum of all groups in one register, where decode's lanes share them */

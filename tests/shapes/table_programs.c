@@ -16,6 +16,7 @@ static const qn_exec_opts option_sets[] = {
     {.n_ubatch = 512, .prefill = QN_PREFILL_MMQ},
     {.n_ubatch = 512, .prefill = QN_PREFILL_MMA},
     {.n_ubatch = 512, .prefill = QN_PREFILL_WGMMA},
+    {.n_ubatch = 512, .prefill = QN_PREFILL_FP8, .weight_cache = QN_WEIGHT_CACHE_ON},
     {.n_ubatch = 512, .k_type = QN_CACHE_Q8_0, .v_type = QN_CACHE_Q8_0},
     {.n_ubatch = 512, .k_type = QN_CACHE_Q8_0, .v_type = QN_CACHE_Q8_0, .rows_attention = true},
     {.n_ubatch = 512, .rows_attention = true},

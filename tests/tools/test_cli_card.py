@@ -115,7 +115,8 @@ class Card(CliCase):
         args = ["run", self.model, "-p", prompt, "-n", "1", "--temp", "0", "--backend", "cuda", "--no-tune"]
         for extra, cached in ((["--weight-cache", "on"], True), (["--weight-cache", "off"], False),
                               (["--weight-cache", "serial"], False), (["--prefill", "mma"], True),
-                              (["--prefill", "mmq"], True), (["--prefill", "wgmma"], True), (["--attention", "tma"], True), ([], True)):
+                              (["--prefill", "mmq"], True), (["--prefill", "wgmma"], True), (["--prefill", "fp8"], True),
+                              (["--attention", "tma"], True), ([], True)):
             r = self.card(*args, *extra)
             self.assertEqual("weight cache" in r.err, cached, (extra, r.err))
             self.clean()
@@ -157,6 +158,7 @@ class Card(CliCase):
         args = ["run", self.model, "-p", "A", "-n", "1", "--backend", "cuda"]
         for extra, says in ((["--prefill", "mmq", "--weight-cache", "on"], "--weight-cache on would never be read"),
                             (["--prefill", "wgmma", "--weight-cache", "on"], "--prefill wgmma multiplies the quantised weights"),
+                            (["--prefill", "fp8", "--weight-cache", "off"], "--weight-cache off has none"),
                             (["--variant", "sm80", "--prefill", "wgmma"], "--prefill wgmma is for sm_90a"),
                             (["--variant", "sm80", "--attention", "tma"], "--attention tma is for sm_90a")):
             r = self.quern(*args, *extra, env=self.environment())

@@ -18,6 +18,8 @@
 // i takes `cost[i]` on the clock.
 static int n_offered = 5, n_matmul, n_heuristic;
 static uint64_t last_algo, salt;
+static float last_alpha;
+static unsigned int operand_type;
 static float clock_ms, cost[8] = {5.0f, 4.0f, 1.0f, 0.5f, 3.0f};
 static bool all_fail, first_fails;
 
@@ -42,7 +44,7 @@ static qn_lt_status desc_create(qn_lt_desc *d, unsigned int c, unsigned int s)
 
 static qn_lt_status layout_create(qn_lt_layout *d, unsigned int t, uint64_t r, uint64_t c, int64_t ld)
 {
-    (void)t;
+    operand_type = t == QN_LT_R_32F ? operand_type : t;
     (void)r;
     (void)c;
     (void)ld;
@@ -77,7 +79,8 @@ static qn_lt_status matmul(qn_lt_handle h, qn_lt_desc d, const void *al, const v
                            void *o, qn_lt_layout lo, const qn_lt_algo *algo, void *w, size_t n,
                            qn_lt_stream s)
 {
-    (void)h, (void)d, (void)al, (void)a, (void)la, (void)b, (void)lb, (void)be, (void)c, (void)lc, (void)o;
+    last_alpha = *(const float *)al;
+    (void)h, (void)d, (void)a, (void)la, (void)b, (void)lb, (void)be, (void)c, (void)lc, (void)o;
     (void)lo, (void)w, (void)n, (void)s;
     n_matmul++;
     last_algo = algo->data[0];
@@ -184,6 +187,29 @@ static void untimed_takes_the_first(void **state)
     assert_int_equal(n_matmul, 2);
     assert_int_equal(g.n, 1); // planned once
     assert_int_equal(g.plans[0].n_algo, 3);
+    qn_gemm_close(&g);
+}
+
+// Products of e4m3: planned apart from those of the same shape, with the weights' power of two.
+static void bytes_have_a_factor(void **state)
+{
+    (void)state;
+    static const float up[2] = {1.0f, 0.25f};
+    qn_gemm g = open_gemm();
+    g.fp8_up = up;
+    qn_cuda_gemm q = actions[0].gemm;
+    qn_err err;
+    assert_int_equal(qn_gemm_run(&g, &q, 512, NULL, &err), 0);
+    assert_true(last_alpha == 1.0f);
+    assert_int_equal(operand_type, QN_LT_R_16F);
+    q.fp8 = 2;
+    assert_int_equal(qn_gemm_run(&g, &q, 512, NULL, &err), 0);
+    assert_true(last_alpha == 0.25f);
+    assert_int_equal(operand_type, QN_LT_R_8F_E4M3);
+    q.fp8 = 1;
+    assert_int_equal(qn_gemm_run(&g, &q, 512, NULL, &err), 0);
+    assert_true(last_alpha == 1.0f);
+    assert_int_equal(g.n, 2);
     qn_gemm_close(&g);
 }
 
@@ -336,9 +362,13 @@ static int make_dir(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(untimed_takes_the_first), cmocka_unit_test(times_once_and_remembers),
-        cmocka_unit_test(time_is_bounded),         cmocka_unit_test(nearly_equal_keeps_the_first),
-        cmocka_unit_test(failing_algorithms),      cmocka_unit_test(damaged_files),
+        cmocka_unit_test(bytes_have_a_factor),
+        cmocka_unit_test(untimed_takes_the_first),
+        cmocka_unit_test(times_once_and_remembers),
+        cmocka_unit_test(time_is_bounded),
+        cmocka_unit_test(nearly_equal_keeps_the_first),
+        cmocka_unit_test(failing_algorithms),
+        cmocka_unit_test(damaged_files),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

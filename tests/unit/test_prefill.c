@@ -158,6 +158,67 @@ static void warpgroups(void **state)
     quern_model_free(m);
 }
 
+// e4m3: a byte a weight, a power of two a product, one product for q, k and v and one for gate and up, where
+// both sizes of all weights are multiples of 16; the head as ever.
+static void bytes(void **state)
+{
+    (void)state;
+    quern_model *m = open_model(QUANTISED);
+    qn_exec_opts o = options(QN_WEIGHT_CACHE_ON), half = o;
+    o.prefill = QN_PREFILL_FP8;
+    qn_half_cache c, h;
+    qn_err err;
+    assert_int_equal(qn_half_cache_make(&c, m->plans, &o, &err), 0);
+    assert_int_equal(qn_half_cache_make(&h, m->plans, &half, &err), 0);
+    assert_int_equal(c.n, h.n);
+    assert_int_equal(c.n_fp8, 4); // one layer
+    assert_true(2 * c.bytes >= h.bytes && 2 * c.bytes <= h.bytes + 2 * 256 * 4);
+    qn_lowered low = lower(m, o);
+    assert_int_equal(low.tops.n, c.n);
+    assert_int_equal(low.halves.n, c.n);
+    int products = 0, rounded = 0, last = 0;
+    for (int i = 0; i < low.prefill.n; i++) {
+        const qn_cuda_action *a = &low.prefill.actions[i];
+        rounded += !a->is_gemm && strcmp(low.programs[a->program].name, "to_fp8") == 0;
+        if (a->is_gemm && a->gemm.fp8) {
+            assert_string_equal(a->path, "cuBLASLt fp8");
+            assert_int_equal(a->gemm.fp8, last + 1); // each its own power of two
+            last = a->gemm.fp8;
+            products++;
+        } else if (a->is_gemm) {
+            assert_int_equal(a->rows, QN_ROWS_OUTPUTS);
+        }
+        assert_false(a->rows == QN_ROWS_TOKENS && a->w16);
+    }
+    assert_int_equal(products, 4);
+    assert_int_equal(rounded, 4);
+    const qn_run r = {.n = 40, .phase = QN_PHASE_PREFILL, .outputs = QN_OUT_LAST};
+    const qn_exec e = {.opts = o};
+    for (int i = 0; i < m->plans->prefill.n_step; i++) {
+        const qn_step *s = &m->plans->prefill.steps[i];
+        const qn_tensor *w[3];
+        if (qn_product_weights(s, w) > 0 && s->rows == QN_ROWS_TOKENS) {
+            assert_int_equal(qn_cuda_arith(&e, &r, s), QN_ARITH_FP8);
+        }
+    }
+    qn_lowered_free(&low);
+    qn_half_cache_free(&c);
+    qn_half_cache_free(&h);
+    assert_true(qn_cuda_fp8_up(256.0f) == 2.0f && qn_cuda_fp8_up(255.9f) == 1.0f &&
+                qn_cuda_fp8_up(0.0f) == 1.0f);
+    assert_true(qn_cuda_fp8_up(0.5f) == 0x1p-8f && qn_cuda_fp8_up(1e-44f) == 0x1p-100f);
+    const qn_cuda_target a100 = {.multiprocessors = 108, .arch = {.name = "sm_80", .cc = 80, .variant = 80}};
+    assert_int_equal(qn_cuda_lower_only(&low, m->plans, &o, &a100, &err), -1);
+    assert_non_null(
+        strstr(err.text, "--prefill fp8 needs a card with fp8 products, sm_89 or newer; this is sm_80"));
+    o.weight_cache = QN_WEIGHT_CACHE_AUTO; // there is no other way
+    assert_int_equal(qn_memory_fit(m->plans, &o, true, UINT64_MAX, &err), 0);
+    assert_int_equal(o.weight_cache, QN_WEIGHT_CACHE_ON);
+    o.weight_cache = QN_WEIGHT_CACHE_AUTO;
+    assert_int_equal(qn_memory_fit(m->plans, &o, true, 1000, &err), -1);
+    quern_model_free(m);
+}
+
 // Heads of 64 or 128 in a cache that a tile never leaves.
 static void tensor_copies(void **state)
 {
@@ -431,16 +492,10 @@ static void streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kernels_of_a_layer),
-        cmocka_unit_test(kept_rows),
-        cmocka_unit_test(own_kernels),
-        cmocka_unit_test(warpgroups),
-        cmocka_unit_test(tensor_copies),
-        cmocka_unit_test(areas_take_turns),
-        cmocka_unit_test(head),
-        cmocka_unit_test(planning),
-        cmocka_unit_test(refused_options),
-        cmocka_unit_test(streams),
+        cmocka_unit_test(kernels_of_a_layer), cmocka_unit_test(kept_rows), cmocka_unit_test(own_kernels),
+        cmocka_unit_test(warpgroups),         cmocka_unit_test(bytes),     cmocka_unit_test(tensor_copies),
+        cmocka_unit_test(areas_take_turns),   cmocka_unit_test(head),      cmocka_unit_test(planning),
+        cmocka_unit_test(refused_options),    cmocka_unit_test(streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,6 +122,16 @@ static void buckets(void **state)
         last = b;
     }
     assert_true(2 * different <= QN_CUDA_PROMPT_GRAPHS);
+    qn_cuda_exec x = {.base.opts.n_ubatch =
+                          1000}; // products of bytes: multiples of 16 rows, where there is room
+    qn_cuda_action a = {.rows = QN_ROWS_TOKENS};
+    assert_int_equal(qn_cuda_product_rows(&x, &a, 601), 601);
+    a.gemm.fp8 = 1;
+    assert_int_equal(qn_cuda_product_rows(&x, &a, 601), 608);
+    assert_int_equal(qn_cuda_product_rows(&x, &a, 997), 997);
+    a.rows = QN_ROWS_OUTPUTS;
+    a.gemm.fp8 = 0;
+    assert_int_equal(qn_cuda_product_rows(&x, &a, 41), 41);
 }
 
 static void third_of_a_bucket_replays(void **state)

@@ -1,0 +1,31 @@
+/* emu_operands.h: operands as the products of prompts have them, for the reference: weights rounded to f16;
+ * e4m3 by its definition, for what is to come of kernel_src/fp8.cuh. */
+#ifndef QN_EMU_OPERANDS_H
+#define QN_EMU_OPERANDS_H
+
+#include "emu_cases.h"
+#include "emu_exec.h"
+
+/* Weights as prefill's products see them: f16 and bf16 as they are, others rounded to f16. */
+typedef struct emu_rounded {
+    qn_tensor tensors[3];
+    void *data[3];
+    const qn_tensor *w[3]; /* what the step had */
+    int n;
+} emu_rounded;
+extern const int emu_weight_roles[3];
+void emu_round_weights(qn_step *s, emu_rounded *r);
+void emu_restore_weights(qn_step *s, emu_rounded *r);
+
+/* Is it a case of one product that e4m3 operands take? */
+bool emu_fp8_serves(const emu_case *c);
+
+float emu_e4m3_value(uint8_t code);
+/* The nearest value, of two the one with the even code. */
+float emu_e4m3_round(float x);
+
+/* Runs the case's step on the reference, with operands as the products of --prefill fp8 have them: the rows
+ * that stand in the emulated device's memory, which are checked, and weights rounded here. */
+int emu_fp8_reference(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run, int rows, qn_err *err);
+
+#endif
