@@ -10,7 +10,7 @@ endif()
 # test_jit* compile kernels with NVRTC, which needs no GPU; where there is none they fail, unless this says otherwise.
 option(QUERN_NVRTC_TESTS "Run the tests that need NVRTC" ON)
 if(NOT QUERN_NVRTC_TESTS)
-  set_tests_properties(test_jit test_jit_faults test_jit_limits PROPERTIES DISABLED ON)
+  set_tests_properties(test_jit test_jit_faults test_jit_limits test_jit_wgmma PROPERTIES DISABLED ON)
 endif()
 # A driver for the tests of the driver's loader, found before a real one.
 add_library(fake_cuda SHARED ${CMAKE_CURRENT_SOURCE_DIR}/fake/fake_cuda.c)
