@@ -34,6 +34,10 @@ struct emu_fiber {
     bool at_named;   /* EMU_AT_BARRIER: at the named one */
     std::vector<std::vector<emu_copy>> groups;
     std::vector<emu_copy> open_group;
+    uint32_t fences; /* ptx_fence_async so far */
+    std::vector<std::vector<emu_product>> product_groups;
+    std::vector<emu_product> open_products;
+    bool product_fence; /* ptx_wgmma_fence since its last wait for products */
 };
 
 struct emu_pending { /* a warp-wide operation that some lanes have reached */
@@ -56,6 +60,12 @@ struct emu_release { /* what a block did before its fence and atomic is visible 
     int tid;
 };
 
+struct emu_box { /* a copy of a box of a tensor that has not arrived */
+    const void *barrier;
+    int32_t bytes;
+    std::vector<emu_copy> rows;
+};
+
 struct emu_block {
     uint32_t x, y, z;
     uint32_t seq;   /* counts blocks over all launches, from 1 */
@@ -69,6 +79,7 @@ struct emu_block {
     std::vector<emu_fiber> fibers;
     std::vector<emu_warp> warps;
     std::vector<emu_release> known;
+    std::vector<emu_box> boxes;
 };
 
 /* Shadow of one byte: last write and two reads. Stamps: emu_memory.cpp. */
@@ -79,7 +90,8 @@ struct emu_cell {
 };
 
 enum { EMU_SLACK = 1 << 16 };
-enum { EMU_CELL_ATOMIC = 1, EMU_CELL_ASYNC = 2 };
+/* TENSOR: written by the tensor memory accelerator. From bit 8 on: fences of the writer before the write. */
+enum { EMU_CELL_ATOMIC = 1, EMU_CELL_ASYNC = 2, EMU_CELL_TENSOR = 4 };
 
 struct emu_machine {
     emu_block *block; /* of the running fiber; nullptr: none runs */
@@ -113,9 +125,11 @@ void emu_access(const void *p, size_t bytes, emu_kind kind, emu_site site);
 /* For emu_traffic_each: an access of the running thread; a launch has ended. */
 void emu_traffic_note(const void *p, size_t bytes, bool shared, bool write, emu_site site);
 void emu_traffic_end(void);
+/* Bytes that a product of a warpgroup reads: who wrote them must have fenced since. */
+void emu_check_fenced(const void *shared, size_t bytes, emu_site site);
 /* Async copies: destination bytes are in flight; have arrived. */
 void emu_async_begin(void *shared, size_t bytes, emu_site site);
-void emu_async_end(void *shared, const void *from, size_t bytes);
+void emu_async_end(void *shared, const void *from, size_t bytes, bool tensor);
 void emu_sync_release(const void *at);
 void emu_sync_acquire(const void *at);
 void emu_sync_reset();

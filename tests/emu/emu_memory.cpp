@@ -148,6 +148,9 @@ void touch_shared(const unsigned char *p, size_t bytes, emu_kind kind, emu_site 
                      emu_who(), kind_name(kind), (size_t)at + i);
         }
         touch_cell(c, "shared memory", p + i, kind, site, pc);
+        if (kind != EMU_READ) {
+            c->flags = (c->flags & EMU_CELL_ATOMIC) | emu_m.fiber->fences << 8;
+        }
     }
 }
 
@@ -316,15 +319,30 @@ void emu_async_begin(void *shared, size_t bytes, emu_site site)
     }
 }
 
-void emu_async_end(void *shared, const void *from, size_t bytes)
+void emu_async_end(void *shared, const void *from, size_t bytes, bool tensor)
 {
     emu_block *b = emu_m.block;
     unsigned char *p = (unsigned char *)shared;
     for (size_t i = 0; i < bytes; i++) {
         emu_cell *c = &b->shared_cells[(size_t)(p - b->shared) + i];
-        c->flags &= ~(uint32_t)EMU_CELL_ASYNC;
+        c->flags = (tensor ? EMU_CELL_TENSOR : 0) | emu_m.fiber->fences << 8;
         c->write = stamp_now();
         p[i] = from ? ((const unsigned char *)from)[i] : 0;
+    }
+}
+
+void emu_check_fenced(const void *shared, size_t bytes, emu_site site)
+{
+    const emu_block *b = emu_m.block;
+    for (size_t i = 0; i < bytes; i++) {
+        const emu_cell *c = &b->shared_cells[(size_t)((const unsigned char *)shared - b->shared) + i];
+        const emu_fiber *writer = &b->fibers[(size_t)tid_of(c->write)];
+        if (!(c->flags & EMU_CELL_TENSOR) && writer->fences <= c->flags >> 8) {
+            emu_fail("async", site,
+                     "%s: a matrix product reads shared memory (%p) that thread %d wrote without a "
+                     "fence (ptx_fence_async) since",
+                     emu_who(), shared, writer->tid);
+        }
     }
 }
 

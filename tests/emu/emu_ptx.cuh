@@ -176,21 +176,24 @@ template <int N> QN_DEV void ptx_copy_wait()
     emu_copy_wait(N);
 }
 
-// A product of a warpgroup is done at once.
 QN_DEV void ptx_wgmma_fence()
 {
+    emu_product_fence();
 }
 
 QN_DEV void ptx_wgmma_commit()
 {
+    emu_product_commit();
 }
 
 template <int N> QN_DEV void ptx_wgmma_wait()
 {
+    emu_product_wait(N);
 }
 
 QN_DEV void ptx_fence_async()
 {
+    emu_fence_async();
 }
 
 template <int N> QN_DEV void ptx_pin(float *d)
@@ -238,29 +241,39 @@ template <int N> QN_DEV void ptx_more_registers()
 
 // Row r, column c of a matrix of 16-bit values in shared memory by its descriptor, 128-byte swizzle. mn: rows
 // along k, blocks of 64 columns `leading` bytes apart.
-QN_DEV float emu_matrix(u64 descriptor, int r, int c, int mn)
+QN_DEV float emu_matrix(const emu_product *p, u64 descriptor, int r, int c, int mn)
 {
     const u32 start = (u32)(descriptor & 0x3fff) << 4, leading = (u32)(descriptor >> 16 & 0x3fff) << 4;
     const u32 stride = (u32)(descriptor >> 32 & 0x3fff) << 4;
     const u32 at = start + (mn ? (u32)(c / 64) * leading : 0) + (u32)(r / 8) * stride + (u32)(r % 8) * 128 +
                    (u32)(mn ? c % 64 : c) * 2;
-    return emu_half_to_float(*(const half_t *)emu_shared((int)(at ^ (at >> 7 & 7) << 4)));
+    const half_t *value = (const half_t *)emu_shared((int)(at ^ (at >> 7 & 7) << 4));
+    const float v = emu_half_to_float(*value);
+    emu_product_reads(value, sizeof *value, p->file, p->line);
+    return v;
 }
 
 // d = a * b (+ d) for this thread's elements; a: rows lane / 4 and lane / 4 + 8 of its warp's 16.
-static inline void emu_wgmma(float *d, const float a[2][16], u64 b, int add, int n, int trans)
+static inline void emu_wgmma(const emu_product *p)
 {
-    for (int j = 0; j < n / 8; j++) {
+    float a[2][16];
+    for (int half = 0; half < 2; half++) {
+        for (int k = 0; k < 16; k++) {
+            const int row = (int)threadIdx.x % 128 / 32 * 16 + half * 8 + (int)threadIdx.x % 32 / 4;
+            a[half][k] = p->a_shared ? emu_matrix(p, p->a_at, row, k, 0) : p->a[half][k];
+        }
+    }
+    for (int j = 0; j < p->n / 8; j++) {
         for (int e = 0; e < 2; e++) {
             const int col = 8 * j + (int)threadIdx.x % 4 * 2 + e;
-            float sum[2] = {add ? d[4 * j + e] : 0.0f, add ? d[4 * j + 2 + e] : 0.0f};
+            float sum[2] = {p->add ? p->d[4 * j + e] : 0.0f, p->add ? p->d[4 * j + 2 + e] : 0.0f};
             for (int k = 0; k < 16; k++) {
-                const float v = trans ? emu_matrix(b, k, col, 1) : emu_matrix(b, col, k, 0);
+                const float v = p->trans ? emu_matrix(p, p->b, k, col, 1) : emu_matrix(p, p->b, col, k, 0);
                 sum[0] += a[0][k] * v;
                 sum[1] += a[1][k] * v;
             }
-            d[4 * j + e] = sum[0];
-            d[4 * j + 2 + e] = sum[1];
+            p->d[4 * j + e] = sum[0];
+            p->d[4 * j + 2 + e] = sum[1];
         }
     }
 }
@@ -268,27 +281,21 @@ static inline void emu_wgmma(float *d, const float a[2][16], u64 b, int add, int
 template <int N, int TRANS>
 static inline void ptx_wgmma_f16(float *d, const u32 a[4], u64 b, int add, EMU_SITE)
 {
-    float rows[2][16];
+    emu_product p = {emu_wgmma, d, {}, 0, b, false, add, N, TRANS, file, line};
     for (int lane = 0; lane < 4; lane++) {
         for (int i = 0; i < 4; i++) {
             const u32 v = (u32)emu_from_bits<u32>(
                 emu_warp_op("wgmma", emu_shfl_idx, 0xffffffffu, emu_bits(a[i]),
                             ((int)threadIdx.x % 32 / 4 * 4 + lane) | 32 << 16, file, line));
-            rows[i % 2][i / 2 * 8 + 2 * lane] = emu_half_to_float((half_t)(v & 0xffff));
-            rows[i % 2][i / 2 * 8 + 2 * lane + 1] = emu_half_to_float((half_t)(v >> 16));
+            p.a[i % 2][i / 2 * 8 + 2 * lane] = emu_half_to_float((half_t)(v & 0xffff));
+            p.a[i % 2][i / 2 * 8 + 2 * lane + 1] = emu_half_to_float((half_t)(v >> 16));
         }
     }
-    emu_wgmma(d, rows, b, add, N, TRANS);
+    emu_product_start(&p);
 }
 
-QN_DEV void ptx_wgmma_f16_shared_n80(float *d, u64 a, u64 b, int add)
+static inline void ptx_wgmma_f16_shared_n80(float *d, u64 a, u64 b, int add, EMU_SITE)
 {
-    float rows[2][16];
-    for (int half = 0; half < 2; half++) {
-        for (int k = 0; k < 16; k++) {
-            rows[half][k] =
-                emu_matrix(a, (int)threadIdx.x % 128 / 32 * 16 + half * 8 + (int)threadIdx.x % 32 / 4, k, 0);
-        }
-    }
-    emu_wgmma(d, rows, b, add, 80, 0);
+    const emu_product p = {emu_wgmma, d, {}, a, b, true, add, 80, 0, file, line};
+    emu_product_start(&p);
 }

@@ -76,6 +76,11 @@ void fiber_main()
                  "%s leaves the kernel while %d threads wait at the barrier", emu_who(),
                  b->n_waiting + b->n_named);
     }
+    if (!f->product_groups.empty() || !f->open_products.empty()) {
+        const emu_product &p = f->product_groups.empty() ? f->open_products[0] : f->product_groups[0][0];
+        emu_fail("async", emu_site{p.file, p.line, nullptr},
+                 "%s leaves the kernel with a product it never waited for", emu_who());
+    }
     if (l->dependent && !f->waited) {
         emu_fail("dependency", emu_site{"", 0, nullptr},
                  "%s ends without ptx_grid_wait: the launch after this one may start "

@@ -78,5 +78,25 @@ void emu_tensor_load(void *shared, const void *map, void *barrier, const int c[4
                      int line);
 void emu_copy_wait(int n_in_flight);
 
+// A thread's part of a product of a warpgroup. It is done when it is waited for, the latest time at which the
+// card may do it: until then its operands must stay and its result is not there.
+struct emu_product {
+    void (*run)(const emu_product *p);
+    float *d;
+    float a[2][16];
+    uint64_t a_at, b; // a_at: where a_shared
+    bool a_shared;
+    int add, n, trans;
+    const char *file;
+    int line;
+};
+void emu_product_fence(); // for registers, before the first product and after each wait
+void emu_product_start(const emu_product *p);
+void emu_product_commit();
+void emu_product_wait(int n_in_flight);
+// A product reads shared memory; the thread's writes are visible to products from here on.
+void emu_product_reads(const void *shared, size_t bytes, const char *file, int line);
+void emu_fence_async();
+
 float emu_half_to_float(uint16_t h);
 uint16_t emu_float_to_half(float f);

@@ -1,8 +1,8 @@
 // emu_tensor.cpp: barriers in shared memory and copies of boxes of tensors (sm_90).
 //
 // A barrier's 64 bits: arrivals a phase needs (16), arrivals still due (16), parity of the phase that runs
-// (1), from bit 40 the bytes still due. A copy is done at once, so that a reader who does not wait may pass;
-// one who overwrites what is still read does not.
+// (1), from bit 40 the bytes still due. A copy arrives when a thread waits for its barrier, the latest time
+// at which the card may do it: who reads without waiting finds it in flight.
 #include <cstring>
 
 #include "emu_internal.h"
@@ -44,6 +44,25 @@ void put(void *at, barrier b)
     memcpy(at, &v, sizeof v);
 }
 
+// Copies whose barrier this is arrive.
+void land(const void *at, emu_site site)
+{
+    std::vector<emu_box> &boxes = emu_m.block->boxes;
+    for (size_t i = 0; i < boxes.size();) {
+        if (boxes[i].barrier != at) {
+            i++;
+            continue;
+        }
+        for (const emu_copy &c : boxes[i].rows) {
+            emu_async_end(c.to, c.from, 16, true);
+        }
+        barrier b = get(at, site);
+        b.bytes -= boxes[i].bytes;
+        put(const_cast<void *>(at), b);
+        boxes.erase(boxes.begin() + (ptrdiff_t)i);
+    }
+}
+
 } // namespace
 
 void emu_mbarrier_init(void *at, uint32_t count, const char *file, int line)
@@ -72,6 +91,10 @@ void emu_mbarrier_wait(void *at, uint32_t parity, const char *file, int line)
 {
     const emu_site site = {file, line, nullptr};
     for (uint32_t i = 0; get(at, site).parity == (parity & 1); i++) {
+        land(at, site);
+        if (get(at, site).parity != (parity & 1)) {
+            return;
+        }
         if (i == max_waits) {
             emu_fail("deadlock", site, "%s waits for a phase that nobody completes", emu_who());
         }
@@ -90,31 +113,31 @@ void emu_tensor_load(void *shared, const void *map, void *at, const int c[4], co
         emu_fail("misaligned", site, "%s: a box of rows of %u values to %p: 64 values, 1024 bytes are due",
                  emu_who(), m.box[0], shared);
     }
+    emu_box box = {at, 0, {}};
     size_t row = 0;
     for (uint32_t k3 = 0; k3 < m.box[3]; k3++) {
         for (uint32_t k2 = 0; k2 < m.box[2]; k2++) {
             for (uint32_t k1 = 0; k1 < m.box[1]; k1++, row++) {
                 const uint64_t x1 = (uint64_t)(c[1] + (int)k1), x2 = (uint64_t)(c[2] + (int)k2),
                                x3 = (uint64_t)(c[3] + (int)k3);
-                const bool there = x1 < m.dims[1] && x2 < m.dims[2] && x3 < m.dims[3];
+                const bool row_there = x1 < m.dims[1] && x2 < m.dims[2] && x3 < m.dims[3];
                 for (uint32_t chunk = 0; chunk < 8; chunk++) {
-                    unsigned char *dst = to + row * 128 + (chunk ^ row % 8) * 16;
-                    emu_access(dst, 16, EMU_WRITE, site);
-                    memset(dst, 0, 16);
                     // Past the end of a row comes zero, as past all others: rows are whole pieces of 16
                     // bytes.
-                    if (there && (uint64_t)c[0] + 8 * chunk < m.dims[0]) {
-                        const void *src = (const void *)(m.base + x1 * m.strides[0] + x2 * m.strides[1] +
-                                                         x3 * m.strides[2] + 2 * (uint64_t)c[0] + 16 * chunk);
+                    const bool there = row_there && (uint64_t)c[0] + 8 * chunk < m.dims[0];
+                    unsigned char *dst = to + row * 128 + (chunk ^ row % 8) * 16;
+                    const void *src = (const void *)(m.base + x1 * m.strides[0] + x2 * m.strides[1] +
+                                                     x3 * m.strides[2] + 2 * (uint64_t)c[0] + 16 * chunk);
+                    if (there) {
                         emu_access(src, 16, EMU_READ, site);
-                        memcpy(dst, src, 16);
                     }
+                    emu_async_begin(dst, 16, site);
+                    box.rows.push_back(emu_copy{dst, there ? (const unsigned char *)src : nullptr});
                 }
             }
         }
     }
-    barrier b = get(at, site);
-    b.bytes -= (int32_t)(row * 128);
-    put(at, b);
+    box.bytes = (int32_t)(row * 128);
+    emu_m.block->boxes.push_back(box);
     emu_wait(EMU_READY, site);
 }

@@ -367,10 +367,57 @@ void emu_copy_wait(int n_in_flight)
     emu_fiber *f = emu_m.fiber;
     while ((int)f->groups.size() > n_in_flight) {
         for (const emu_copy &c : f->groups.front()) {
-            emu_async_end(c.to, c.from, 16);
+            emu_async_end(c.to, c.from, 16, false);
         }
         f->groups.erase(f->groups.begin());
     }
+}
+
+void emu_product_fence()
+{
+    emu_m.fiber->product_fence = true;
+}
+
+void emu_product_start(const emu_product *p)
+{
+    if (!emu_m.fiber->product_fence) {
+        emu_fail("async", emu_site{p->file, p->line, nullptr},
+                 "%s starts a product without a fence for its registers (ptx_wgmma_fence) since it last "
+                 "waited for products",
+                 emu_who());
+    }
+    emu_m.fiber->open_products.push_back(*p);
+}
+
+void emu_product_commit()
+{
+    emu_fiber *f = emu_m.fiber;
+    f->product_groups.push_back(f->open_products);
+    f->open_products.clear();
+}
+
+void emu_product_wait(int n_in_flight)
+{
+    emu_fiber *f = emu_m.fiber;
+    f->product_fence = false;
+    while ((int)f->product_groups.size() > n_in_flight) {
+        const std::vector<emu_product> group = f->product_groups.front();
+        f->product_groups.erase(f->product_groups.begin());
+        for (const emu_product &p : group) {
+            const emu_product here = p; // on the fiber's stack, which kernels may read
+            here.run(&here);
+        }
+    }
+}
+
+void emu_product_reads(const void *shared, size_t bytes, const char *file, int line)
+{
+    emu_check_fenced(shared, bytes, emu_site{file, line, nullptr});
+}
+
+void emu_fence_async()
+{
+    emu_m.fiber->fences++;
 }
 
 float emu_half_to_float(uint16_t h)
