@@ -80,6 +80,16 @@ uint32_t qn_row_threads(int n); /* threads for n values of one row: 32 to 1024 *
 int qn_lower_outputs(const lowerer *l);
 int qn_lower_linear_few(lowerer *l);
 
+/* A product whose segments have several types, shared among blocks: a block has rows of one type, as many as
+ * its share (`chunk`) of the cost holds, and at least one. cost: of a row of each segment, in 16 bytes. rows:
+ * most rows of a block. */
+typedef struct qn_cuda_share {
+    int cost[3], chunk, rows;
+    uint32_t blocks;
+} qn_cuda_share;
+/* lower_share.c. places: blocks that there is room for at a time. false: one type, with which costs are 1. */
+bool qn_lower_share(const qn_spec_linear *sp, const qn_tensor *const w[3], int places, qn_cuda_share *out);
+
 /* Products of many rows: lower_products.c. */
 int qn_lower_linear_many(lowerer *l);
 int qn_lower_glu_many(lowerer *l);

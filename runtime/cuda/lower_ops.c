@@ -158,33 +158,6 @@ static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *a
     return true;
 }
 
-/* The same for segments of several types: a block's rows by what they cost, their bytes. cost: of a row of
- * each segment; all 1 where there is one type. */
-static void share_by_cost(const lowerer *l, gemv_shape *g, const qn_spec_linear *sp,
-                          const qn_tensor *const w[3], int grain, int cost[3])
-{
-    int64_t total = 0;
-    int least = 0;
-    bool mixed = false;
-    for (int i = 0; i < 3; i++) {
-        cost[i] = 1;
-        mixed = mixed || (i < sp->n_seg && sp->seg_dtype[i] != sp->seg_dtype[0]);
-    }
-    for (int i = 0; mixed && i < sp->n_seg; i++) {
-        cost[i] = (int)(qn_cuda_weight_bytes(w[i]) / w[i]->ne[1] / 16);
-        total += (int64_t)cost[i] * sp->seg_out[i];
-        least = i == 0 || cost[i] < least ? cost[i] : least;
-    }
-    if (!mixed || grain > 1 || least < 2 || total > INT32_MAX / 2) {
-        cost[0] = cost[1] = cost[2] = 1;
-        return;
-    }
-    int units = (int)qn_ceil_div(total, places_for(l, &g->knobs));
-    g->blocks = qn_ceil_div(total, units);
-    g->chunk = units;
-    g->rows = units / least + 2;
-}
-
 static int lower_embed(lowerer *l)
 {
     const qn_step *s = l->step;
@@ -352,20 +325,25 @@ static int linear_q8(lowerer *l, bool cols)
     const qn_step *s = l->step, *next = norm_of_sum(l, s->spec.linear.residual);
     const qn_spec_linear *sp = &s->spec.linear;
     const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
-    int cost[3], grain = next ? 32 : 1;
+    int grain = next ? 32 : 1;
     launch site = {0};
     gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1};
     if (need_q8(l, s->in[0]) ||
         (!cols && !shape_of(l, &site, "linear_q8", next, sp->n_in, sp->n_out, grain, &g))) {
         return -1;
     }
-    share_by_cost(l, &g, sp, w, grain, cost);
+    qn_cuda_share share;
+    if (qn_lower_share(sp, w, places_for(l, &g.knobs), &share)) {
+        g.chunk = share.chunk;
+        g.rows = share.rows;
+        g.blocks = share.blocks;
+    }
     launch k = {.kernel = "linear_q8.cu",
                 .path = "gemv 8-bit",
                 .consts = {CONST("warps", g.knobs.warps), CONST("slices", g.knobs.slices),
                            CONST("per_sm", g.knobs.per_sm), CONST("outputs", qn_lower_outputs(l)),
-                           CONST("one_row", l->mode == LOWER_DECODE), CONST("row_cost0", cost[0]),
-                           CONST("row_cost1", cost[1]), CONST("row_cost2", cost[2])},
+                           CONST("one_row", l->mode == LOWER_DECODE), CONST("row_cost0", share.cost[0]),
+                           CONST("row_cost1", share.cost[1]), CONST("row_cost2", share.cost[2])},
                 .n_const = 8,
                 .site = site.site,
                 .grid = {g.blocks, 1, 1},
