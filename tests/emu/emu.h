@@ -78,6 +78,7 @@ typedef struct emu_traffic {
 typedef void (*emu_traffic_fn)(const emu_traffic *row, void *ctx);
 void emu_traffic_on(void);
 int emu_traffic_each(emu_traffic_fn fn, void *ctx); /* number of rows */
+void emu_traffic_print(void);                       /* lines that move more than the least, to stdout */
 
 /* Compiled kernels add themselves (a table that an empty name ends) before main. */
 bool emu_add_programs(const emu_program *table);

@@ -526,22 +526,6 @@ static int list_is(int n, char **names)
     return rc || found != n || found != due;
 }
 
-/* A line that moves more than the least. */
-static void print_traffic(const emu_traffic *t, void *ctx)
-{
-    (void)ctx;
-    if (t->passes > t->least_passes || (!t->shared && t->sectors > t->least_sectors)) {
-        printf("%-40.40s %s:%d %s %s: %llu accesses of %.1f lanes, %.1f bytes a lane", t->program, t->file,
-               t->line, t->shared ? "shared" : "global", t->write ? "stores" : "loads",
-               (unsigned long long)t->accesses, (double)t->lanes / (double)t->accesses,
-               (double)t->bytes / (double)t->lanes);
-        if (!t->shared) {
-            printf(", sectors %.2f times the least", (double)t->sectors / (double)t->least_sectors);
-        }
-        printf(", passes %.2f times\n", (double)t->passes / (double)t->least_passes);
-    }
-}
-
 int main(int argc, char **argv)
 {
     static runner r;
@@ -572,7 +556,7 @@ int main(int argc, char **argv)
                r.worst_nmse[i], r.worst_element[i], r.worst_name[i]);
     }
     if (traffic) {
-        emu_traffic_each(print_traffic, NULL);
+        emu_traffic_print();
     }
     emu_counts n = emu_totals();
     printf("%s: %d runs, %d failed; %llu launches, %llu blocks, %llu threads, %.1f M accesses checked\n",

@@ -249,3 +249,23 @@ int emu_traffic_each(emu_traffic_fn fn, void *ctx)
     }
     return n;
 }
+
+static void print_row(const emu_traffic *t, void *)
+{
+    if (t->passes <= t->least_passes && (t->shared || t->sectors <= t->least_sectors)) {
+        return;
+    }
+    printf("%-40.40s %s:%d %s %s: %llu accesses of %.1f lanes, %.1f bytes a lane", t->program, t->file,
+           t->line, t->shared ? "shared" : "global", t->write ? "stores" : "loads",
+           (unsigned long long)t->accesses, (double)t->lanes / (double)t->accesses,
+           (double)t->bytes / (double)t->lanes);
+    if (!t->shared) {
+        printf(", sectors %.2f times the least", (double)t->sectors / (double)t->least_sectors);
+    }
+    printf(", passes %.2f times\n", (double)t->passes / (double)t->least_passes);
+}
+
+void emu_traffic_print(void)
+{
+    emu_traffic_each(print_row, nullptr);
+}
