@@ -48,6 +48,7 @@ struct rms_share {
 QN_DEV rms_share load_rms(const float *squares)
 {
     rms_share r;
+#pragma unroll
     for (int i = 0; i < n_rms; i++) {
         const int at = i * WARP + threadIdx.x % WARP;
         r.v[i] = spec::rms && at < n_group ? squares[at] : 0.0f;
@@ -61,6 +62,7 @@ QN_DEV float rms_factor(const rms_share &r)
         return 1.0f;
     }
     float sum = 0.0f;
+#pragma unroll
     for (int i = 0; i < n_rms; i++) {
         sum += r.v[i];
     }
@@ -70,8 +72,10 @@ QN_DEV float rms_factor(const rms_share &r)
 // This warp's slice of a row of activations. (Staged in shared memory it was 5 % slower.)
 QN_DEV void load_slice(slice &s, const u8 *q8)
 {
+#pragma unroll
     for (int i = 0; i < slice_spans; i++) {
         const span sp = my_span(i);
+#pragma unroll
         for (int t = 0; t < 4; t++) {
             s.x[i][t] = has_group(sp, t)
                             ? load_act(q8, spec::n_in, sp.first + t * sp.lanes + threadIdx.x % WARP)
@@ -104,10 +108,12 @@ template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows
     const plane_ptr p = row_planes<DT>(w, n_rows, spec::n_in, row);
     if constexpr (whole_spans) {
         const plane_ptr mine = lane_planes<DT>(p);
+#pragma unroll
         for (int i = 0; i < slice_spans; i++) {
             if (my_span(i).n == 0) {
                 continue;
             }
+#pragma unroll
             for (int t = 0; t < 4; t++) {
                 load_codes(r.g[i][t], mine, i * SPAN + t * WARP);
             }
@@ -118,8 +124,10 @@ template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows
         return;
     }
     const int lane = threadIdx.x % WARP;
+#pragma unroll
     for (int i = 0; i < slice_spans; i++) {
         const span sp = my_span(i);
+#pragma unroll
         for (int t = 0; t < 4; t++) {
             if (has_group(sp, t)) {
                 load_codes(r.g[i][t], p, sp.first + t * sp.lanes + lane);
@@ -135,8 +143,10 @@ template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows
 template <int DT> QN_DEV float dot_row(const row_slice<DT> &r, const slice &s)
 {
     float sum = 0.0f;
+#pragma unroll
     for (int i = 0; i < slice_spans; i++) {
         const span sp = my_span(i);
+#pragma unroll
         for (int t = 0; t < 4; t++) {
             if (has_group(sp, t)) {
                 group<DT> g = r.g[i][t];

@@ -195,17 +195,21 @@ QN_DEV void scale_min(const u32x4 &s, int j, u32 *scale, u32 *min)
 }
 
 // The 16 levels of iq4: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113, four bytes a word.
-QN_DEV u32 iq4_level(u32 code)
+// Levels of the four nibbles of v's lower half: bytes of the two halves of the table, and of them the one
+// that a nibble's upper bit says.
+QN_DEV u32 iq4_quad(u32 v)
 {
-    const u32 word =
-        code < 8 ? (code < 4 ? 0xbfad9881u : 0xf6eaddcfu) : (code < 12 ? 0x26190d01u : 0x71594535u);
-    return word >> (8 * (code & 3)) & 0xff;
+    const u32 low = __byte_perm(0xbfad9881u, 0xf6eaddcfu, v & 0x7777u);
+    const u32 high = __byte_perm(0x26190d01u, 0x71594535u, v & 0x7777u);
+    return __byte_perm(low, high, (v >> 1 & 0x4444u) | 0x3210u);
 }
 
-QN_DEV u32 iq4_levels(u32 codes)
+// Levels of a word of codes: of the low nibbles of its bytes, and of the high ones.
+QN_DEV void iq4_levels(u32 v, u32 *low, u32 *high)
 {
-    return iq4_level(codes & 15) | iq4_level(codes >> 8 & 15) << 8 | iq4_level(codes >> 16 & 15) << 16 |
-           iq4_level(codes >> 24 & 15) << 24;
+    const u32 a = iq4_quad(v & 0xffffu), b = iq4_quad(v >> 16);
+    *low = __byte_perm(a, b, 0x6420u);
+    *high = __byte_perm(a, b, 0x7531u);
 }
 
 // Codes of values 4w..4w+3 (upper: of 16 + 4w..) as four bytes, signed where the type's codes are centred.
@@ -229,7 +233,9 @@ template <int DT> QN_DEV u32 code_word(const group<DT> &g, int w, bool upper)
             const u32 v = low | ((upper ? g.h1 : g.h0) >> (2 * w) & 0x03030303u) << 4;
             return (v + 0x60606060u) ^ 0x80808080u; // v - 32
         } else if constexpr (DT == DT_IQ4_NL || DT == DT_IQ4_XS) {
-            return iq4_levels(low);
+            u32 levels[2];
+            iq4_levels(word_of(g.q0, w), &levels[0], &levels[1]);
+            return levels[upper ? 1 : 0];
         }
         return low;
     }
@@ -289,6 +295,7 @@ template <int DT> constexpr bool nibbles = DT == DT_Q4_0 || DT == DT_Q4_1 || DT 
 template <int DT> QN_DEV float dot_group(const group<DT> &g, int index, const act_group &x)
 {
     i32 lo = 0, hi = 0;
+#pragma unroll
     for (int w = 0; w < 4; w++) {
         lo = ptx_dp4a(code_word<DT>(g, w, false), x.lo[w], lo);
         if constexpr (nibbles<DT>) {
