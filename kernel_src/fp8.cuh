@@ -1,8 +1,7 @@
 // fp8.cuh: numbers of 8 bits with 4 of exponent and 3 of mantissa (e4m3), as FP8 products take them: largest
 // 448, no infinity, 2^-9 the smallest. (Micikevicius et al., FP8 formats for deep learning, 2022.) defines:
 // fp8_scale, float_to_e4m3
-#ifndef QN_FP8_CUH
-#define QN_FP8_CUH
+#pragma once
 #include "types.cuh"
 
 // The power of two that brings `top`, the largest magnitude, into [128, 256), and its inverse.
@@ -24,5 +23,3 @@ QN_DEV u32 float_to_e4m3(float x)
     const u32 rounded = magnitude + 0x7ffff + (magnitude >> 20 & 1);
     return sign | min((rounded >> 20) - ((127 - 7) << 3), 0x7eu);
 }
-
-#endif

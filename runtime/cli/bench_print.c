@@ -123,7 +123,8 @@ void qn_bench_table(const qn_bench_test *t, bool header)
     get_rates(t, f.main_type, &r);
     snprintf(model, sizeof model, "%.40s %.20s", t->s->m->model->arch, f.main_type);
     snprintf(rate, sizeof rate, "%.2f ± %.2f", ts.mean, ts.sd);
-    snprintf(other, sizeof other, "%.4g %s", t->gen ? r.gb : r.tflop, t->gen ? "GB/s" : "TFLOP/s");
+    double value = t->gen ? r.gb : r.tflop; /* at most 8 characters, which the column has room for */
+    snprintf(other, sizeof other, value < 1e-3 ? "%.3g %s" : "%.4g %s", value, t->gen ? "GB/s" : "TFLOP/s");
     if (r.share > 0) {
         snprintf(share, sizeof share, "%.0f %%", 100 * r.share);
     }
