@@ -203,6 +203,6 @@ add_custom_command(OUTPUT ${emu_knob_sources}
 add_library(emu_knob_kernels OBJECT ${emu_knob_sources})
 target_include_directories(emu_knob_kernels PRIVATE ${CMAKE_SOURCE_DIR}/kernel_src ${emu_dir})
 target_compile_options(emu_knob_kernels PRIVATE ${emu_kernel_options})
-emu_executable(emu_knobs emu_knob_kernels ${emu_dir}/emu_knobs.c ${emu_dir}/emu_knob_sets.c ${emu_dir}/emu_exec.c)
+emu_executable(emu_knobs emu_knob_kernels ${emu_dir}/emu_knobs.c ${emu_dir}/emu_knob_sets.c ${emu_dir}/emu_exec.c ${emu_dir}/emu_operands.c)
 add_test(NAME emu-knobs COMMAND emu_knobs)
 set_tests_properties(emu-knobs PROPERTIES LABELS emu TIMEOUT ${hang})
