@@ -106,20 +106,18 @@ template <int DT> struct group {
     u32 h0, h1, d;
 };
 
-// What stands at a place: codes, and the scales of types that have them there.
-template <int DT> QN_DEV void load_codes(group<DT> &r, const plane_ptr &p, int place)
+// Codes of 8 bytes a group.
+template <int DT> QN_DEV void load_short_codes(group<DT> &r, const plane_ptr &p, int place)
+{
+    const u32x2 v = *(const u32x2 *)(p.q + place * 8);
+    r.q0.x = v.x;
+    r.q0.y = v.y;
+}
+
+// What stands at a place beside the low bits: bits above them, and the scales of types that have them there.
+template <int DT> QN_DEV void load_beside(group<DT> &r, const plane_ptr &p, int place)
 {
     using P = planes<DT>;
-    if constexpr (P::q_bytes == 8) {
-        const u32x2 v = *(const u32x2 *)(p.q + place * 8);
-        r.q0.x = v.x;
-        r.q0.y = v.y;
-    } else if constexpr (P::q_bytes == 32) { // the two halves of a warp's step stand apart
-        r.q0 = ptx_load_stream(p.q + place * 32);
-        r.q1 = ptx_load_stream(p.q + place * 32 + 16);
-    } else {
-        r.q0 = ptx_load_stream(p.q + place * P::q_bytes);
-    }
     if constexpr (P::h_bytes == 4) {
         r.h0 = *(const u32 *)(p.h + place * 4);
     } else if constexpr (P::h_bytes == 8) {
@@ -132,6 +130,21 @@ template <int DT> QN_DEV void load_codes(group<DT> &r, const plane_ptr &p, int p
     } else if constexpr (P::s_bytes == 2) {
         r.s.x = *(const u16 *)(p.s + place * 2);
     }
+}
+
+// All that stands at a place.
+template <int DT> QN_DEV void load_codes(group<DT> &r, const plane_ptr &p, int place)
+{
+    using P = planes<DT>;
+    if constexpr (P::q_bytes == 8) {
+        load_short_codes(r, p, place);
+    } else if constexpr (P::q_bytes == 32) { // the two halves of a warp's step stand apart
+        r.q0 = ptx_load_stream(p.q + place * 32);
+        r.q1 = ptx_load_stream(p.q + place * 32 + 16);
+    } else {
+        r.q0 = ptx_load_stream(p.q + place * P::q_bytes);
+    }
+    load_beside(r, p, place);
 }
 
 // The header of a K type's super-block.

@@ -91,23 +91,11 @@ QN_DEV void read_beside(beside &b, const tile_place &t, int chunk)
             const plane_ptr p = row_planes<DT>(t.w, t.n_out, t.n_in, t.out0 + r);
             const int place = place_of(t.n_group, g);
             if constexpr (!copied) {
-                const u32x2 q = *(const u32x2 *)(p.q + place * 8);
-                b.w[i].q0.x = q.x;
-                b.w[i].q0.y = q.y;
+                load_short_codes(b.w[i], p, place);
             }
-            if constexpr (P::h_bytes == 4) {
-                b.w[i].h0 = *(const u32 *)(p.h + place * 4);
-            } else if constexpr (P::h_bytes == 8) {
-                const u32x2 h = *(const u32x2 *)(p.h + place * 8);
-                b.w[i].h0 = h.x;
-                b.w[i].h1 = h.y;
-            }
+            load_beside(b.w[i], p, place);
             if constexpr (P::s_groups == 8) {
                 load_header<DT>(b.w[i].s, b.w[i].d, p, g / 8);
-            } else if constexpr (P::s_bytes == 4) {
-                b.w[i].s.x = *(const u32 *)(p.s + place * 4);
-            } else {
-                b.w[i].s.x = *(const u16 *)(p.s + place * 2);
             }
         }
     }

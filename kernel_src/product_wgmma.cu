@@ -127,23 +127,11 @@ QN_DEV void read_beside(beside &b, const source &s, const weights_of &t, int ste
         }
         const plane_ptr p = item_planes(s, i);
         if constexpr (!copied) {
-            const u32x2 q = *(const u32x2 *)(p.q + place * P::q_bytes);
-            b.w[i].q0.x = q.x;
-            b.w[i].q0.y = q.y;
+            load_short_codes(b.w[i], p, place);
         }
-        if constexpr (P::h_bytes == 4) {
-            b.w[i].h0 = *(const u32 *)(p.h + place * 4);
-        } else if constexpr (P::h_bytes == 8) {
-            const u32x2 h = *(const u32x2 *)(p.h + place * 8);
-            b.w[i].h0 = h.x;
-            b.w[i].h1 = h.y;
-        }
+        load_beside(b.w[i], p, place);
         if constexpr (P::s_groups == 8) {
             load_header<DT>(b.w[i].s, b.w[i].d, p, g / 8);
-        } else if constexpr (P::s_bytes == 4) {
-            b.w[i].s.x = *(const u32 *)(p.s + place * 4);
-        } else if constexpr (P::s_bytes == 2) {
-            b.w[i].s.x = *(const u16 *)(p.s + place * 2);
         }
     }
 }

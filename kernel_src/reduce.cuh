@@ -1,5 +1,5 @@
 // reduce.cuh: sums and maxima over a warp and over a block.
-// defines: warp_sum, warp_max, block_sum, block_max
+// defines: warp_sum, warp_max, block_sum, block_max, largest_of_row
 #ifndef QN_REDUCE_CUH
 #define QN_REDUCE_CUH
 #include "types.cuh"
@@ -61,6 +61,16 @@ template <int THREADS> QN_DEV float block_max(float v, float *scratch)
         top = fmaxf(top, scratch[i]);
     }
     return top;
+}
+
+// Largest magnitude of n values; as block_sum.
+template <int THREADS> QN_DEV float largest_of_row(const float *x, int n, float *scratch)
+{
+    float top = 0.0f;
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        top = fmaxf(top, fabsf(x[i]));
+    }
+    return block_max<THREADS>(top, scratch);
 }
 
 #endif

@@ -15,11 +15,7 @@ QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u8 *out, float *row_
     float *scratch = qn_shared<float>(0);
     x += row * x_stride;
     out += (i64)row * spec::n;
-    float top = 0.0f;
-    for (int i = threadIdx.x; i < spec::n; i += spec::threads) {
-        top = fmaxf(top, fabsf(x[i]));
-    }
-    top = block_max<spec::threads>(top, scratch);
+    const float top = largest_of_row<spec::threads>(x, spec::n, scratch);
     float up;
     const float down = fp8_scale(top, &up);
     for (int i = 4 * (int)threadIdx.x; i < spec::n; i += 4 * spec::threads) {

@@ -28,7 +28,7 @@ set(emu_warnings -Wall -Wextra -Wno-missing-field-initializers)
 add_library(emu_tests_common STATIC ${emu_dir}/emu_cases.c ${emu_dir}/emu_case_ops.c ${emu_dir}/emu_case_special.c ${emu_dir}/emu_source.c)
 target_link_libraries(emu_tests_common PUBLIC room_cuda room_cpu)
 target_include_directories(emu_tests_common PUBLIC ${emu_dir})
-add_executable(emu_gen ${emu_dir}/emu_gen.c)
+add_executable(emu_gen ${emu_dir}/emu_gen.c ${emu_dir}/emu_collect.c)
 target_link_libraries(emu_gen PRIVATE emu_tests_common)
 
 add_library(emu_core OBJECT ${emu_dir}/emu_run.cpp ${emu_dir}/emu_warp.cpp ${emu_dir}/emu_memory.cpp
@@ -194,7 +194,7 @@ foreach(i RANGE 1 ${emu_knob_shards})
   math(EXPR i "${i} - 1")
   list(APPEND emu_knob_sources ${emu_out}/knobs_0${i}.cpp)
 endforeach()
-add_executable(emu_knobs_gen ${emu_dir}/emu_knobs_gen.c ${emu_dir}/emu_knob_sets.c)
+add_executable(emu_knobs_gen ${emu_dir}/emu_knobs_gen.c ${emu_dir}/emu_collect.c ${emu_dir}/emu_knob_sets.c)
 target_link_libraries(emu_knobs_gen PRIVATE emu_tests_common)
 add_custom_command(OUTPUT ${emu_knob_sources}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${emu_out}

@@ -154,14 +154,10 @@ int qn_cmd_tune(int argc, char **argv)
     const qn_usage usage = {"tune",
                             "MODEL [--budget SECONDS] [-o table|json] [options]",
                             "Measures other shapes of the launches of decode on the GPU: warps, warps that "
-                            "share a row, loads under "
-                            "way, "
-                            "parts of attention, each kind of launch over the model's own layers. What is "
-                            "faster than shipped by more "
-                            "than the noise is kept beside the compiled kernels, for this card, driver and "
-                            "compiler, and serves every "
-                            "later "
-                            "run on it (not with --tune off or --deterministic).",
+                            "share a row, loads under way, parts of attention, each kind of launch over the "
+                            "model's own layers. What is faster than shipped by more than the noise is kept "
+                            "beside the compiled kernels, for this card, driver and compiler, and serves "
+                            "every later run on it (not with --tune off or --deterministic).",
                             groups,
                             sizeof groups / sizeof *groups,
                             1};

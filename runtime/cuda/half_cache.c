@@ -29,14 +29,15 @@ bool qn_half_kept(const qn_step *s, const qn_tensor *t, const qn_exec_opts *opts
            !qn_cuda_takes_mmq(s, opts) && !qn_cuda_takes_wgmma(t, opts);
 }
 
-static bool known(const qn_half_cache *c, const qn_tensor *t)
+/* NULL: it is not kept. */
+static const qn_half_item *find(const qn_half_cache *c, const qn_tensor *t)
 {
     for (int i = 0; i < c->n; i++) {
         if (c->items[i].tensor == t) {
-            return true;
+            return &c->items[i];
         }
     }
-    return false;
+    return NULL;
 }
 
 int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, const qn_exec_opts *opts, qn_err *err)
@@ -54,7 +55,7 @@ int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, const qn_exec_opts *
         int before = c->n;
         c->bytes = (c->bytes + ALIGN - 1) / ALIGN * ALIGN;
         for (int k = 0; k < n; k++) { /* back to back, so that one product takes them all */
-            if (qn_half_kept(s, w[k], opts) && !known(c, w[k])) {
+            if (qn_half_kept(s, w[k], opts) && !find(c, w[k])) {
                 c->items[c->n++] = (qn_half_item){w[k], c->bytes, fp8 ? 1 + c->n_fp8 : 0};
                 c->bytes += (fp8 ? 1 : 2) * w[k]->ne[0] * w[k]->ne[1];
             }
@@ -66,22 +67,14 @@ int qn_half_cache_make(qn_half_cache *c, const qn_plans *p, const qn_exec_opts *
 
 uint64_t qn_half_cache_at(const qn_half_cache *c, const qn_tensor *t)
 {
-    for (int i = 0; i < c->n; i++) {
-        if (c->items[i].tensor == t) {
-            return c->base + c->items[i].at;
-        }
-    }
-    return 0;
+    const qn_half_item *item = find(c, t);
+    return item ? c->base + item->at : 0;
 }
 
 int qn_half_cache_fp8(const qn_half_cache *c, const qn_tensor *t)
 {
-    for (int i = 0; i < c->n; i++) {
-        if (c->items[i].tensor == t) {
-            return c->items[i].fp8;
-        }
-    }
-    return 0;
+    const qn_half_item *item = find(c, t);
+    return item ? item->fp8 : 0;
 }
 
 void qn_half_cache_free(qn_half_cache *c)

@@ -84,7 +84,8 @@ int qn_lower_linear_few(lowerer *l);
  * its share (`chunk`) of the cost holds, and at least one. cost: of a row of each segment, in 16 bytes. rows:
  * most rows of a block. */
 typedef struct qn_cuda_share {
-    int cost[3], chunk, rows;
+    int64_t chunk;
+    int cost[3], rows;
     uint32_t blocks;
 } qn_cuda_share;
 /* lower_share.c. places: blocks that there is room for at a time. false: one type, with which costs are 1. */

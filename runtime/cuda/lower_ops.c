@@ -113,7 +113,8 @@ static int need_q8(lowerer *l, qn_view in)
 /* Shape of a GEMV launch by its knobs: outputs of a block, blocks. */
 typedef struct gemv_shape {
     qn_knobs knobs;
-    int chunk, rows; /* rows: most outputs of a block */
+    int64_t chunk;
+    int rows; /* most outputs of a block */
     uint32_t blocks;
 } gemv_shape;
 
@@ -152,9 +153,9 @@ static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *a
     }
     int tiles = (n_out + grain - 1) / grain, places = places_for(l, chosen);
     g->knobs = *chosen;
-    g->chunk = (tiles + places - 1) / places * grain;
+    g->rows = (tiles + places - 1) / places * grain;
+    g->chunk = g->rows;
     g->blocks = qn_ceil_div(n_out, g->chunk);
-    g->rows = g->chunk;
     return true;
 }
 

@@ -6,12 +6,12 @@ typedef struct stretch {
     int rows, cost;
 } stretch;
 
-static int rows_of_block(int chunk, int cost)
+static int rows_of_block(int64_t chunk, int cost)
 {
-    return chunk / cost > 1 ? chunk / cost : 1;
+    return chunk / cost > 1 ? (int)(chunk / cost) : 1;
 }
 
-static uint32_t blocks_for(const stretch *of, int n, int chunk)
+static uint32_t blocks_for(const stretch *of, int n, int64_t chunk)
 {
     uint32_t blocks = 0;
     for (int i = 0; i < n; i++) {
@@ -23,35 +23,27 @@ static uint32_t blocks_for(const stretch *of, int n, int chunk)
 bool qn_lower_share(const qn_spec_linear *sp, const qn_tensor *const w[3], int places, qn_cuda_share *out)
 {
     stretch of[3];
-    int n = 0, step = 1, rows = 0;
+    int n = 0, step = 1;
     int64_t total = 0;
     *out = (qn_cuda_share){.cost = {1, 1, 1}};
     for (int i = 0; i < sp->n_seg; i++) {
         int64_t bytes = (int64_t)(qn_cuda_weight_bytes(w[i]) / w[i]->ne[1]);
-        int cost = bytes / 16 < 1 ? 1 : bytes / 16 > 1 << 20 ? 1 << 20 : (int)(bytes / 16);
+        int cost = bytes / 16 < 1 ? 1 : bytes / 16 > INT32_MAX ? INT32_MAX : (int)(bytes / 16);
         if (i > 0 && sp->seg_dtype[i] == sp->seg_dtype[i - 1]) {
             of[n - 1].rows += sp->seg_out[i];
         } else {
             of[n++] = (stretch){sp->seg_out[i], cost};
         }
-        out->cost[i] = of[n - 1].cost;
+        out->cost[i] = cost;
         step = cost / 8 > step ? cost / 8 : step;
-        rows += sp->seg_out[i];
         total += (int64_t)cost * sp->seg_out[i];
     }
     if (n < 2) {
         *out = (qn_cuda_share){.cost = {1, 1, 1}};
         return false;
     }
-    if (total > INT32_MAX / 2) { /* rows as if they cost the same */
-        for (int i = 0; i < 3; i++) {
-            out->cost[i] = of[i < n ? i : 0].cost = 1;
-        }
-        total = rows;
-        step = 1;
-    }
     /* Each type's last block may be short, so that even shares may take more blocks than there are places. */
-    out->chunk = (int)qn_ceil_div(total, places);
+    out->chunk = (total + places - 1) / places;
     while (blocks_for(of, n, out->chunk) > (uint32_t)places && out->chunk < total) {
         out->chunk += step;
     }

@@ -38,6 +38,17 @@ void emu_put(uint64_t at, const void *from, size_t bytes)
     emu_written((void *)(uintptr_t)at, bytes, &r);
 }
 
+void emu_put_cache(uint64_t at, qn_cache_type type, const float *from, int rows, int heads, int dim)
+{
+    size_t unit = qn_cuda_kv_bytes(type, 1, dim), n = (size_t)rows * (size_t)heads;
+    uint8_t *raw = malloc(unit * n);
+    for (size_t i = 0; i < n; i++) {
+        qn_cuda_kv_put(type, from + i * (size_t)dim, raw + i * unit, dim);
+    }
+    emu_put(at, raw, unit * n);
+    free(raw);
+}
+
 static int alloc(uint64_t *out, const char *name, size_t bytes, int flags, qn_err *err)
 {
     void *p = emu_alloc(name, bytes ? bytes : 1, flags);

@@ -32,6 +32,8 @@ const qn_cuda_mem *emu_exec_mem(const qn_exec *e);
 const qn_lowered *emu_exec_lowered(const qn_exec *e);
 /* Writes `bytes` bytes there. */
 void emu_put(uint64_t at, const void *from, size_t bytes);
+/* Writes `rows` rows of `heads` heads of a cache, from[row][head][dim], as the device has them. */
+void emu_put_cache(uint64_t at, qn_cache_type type, const float *from, int rows, int heads, int dim);
 /* Launches so far whose template is `name` ("linear"). */
 int emu_exec_launches(const qn_exec *e, const char *name);
 

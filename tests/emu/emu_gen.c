@@ -6,32 +6,8 @@
 #include <string.h>
 
 #include "emu_cases.h"
+#include "emu_collect.h"
 #include "emu_models.h"
-#include "emu_source.h"
-#include "cuda/lower.h"
-
-typedef struct program {
-    char *text, kernel[48], symbol[160];
-    uint64_t key;
-} program;
-
-typedef struct generator {
-    qn_kernel_files files;
-    program *programs;
-    int n, cap;
-    int n_case;
-    int first_index; /* of the programs' namespaces */
-} generator;
-
-/* Addresses only have to be there. */
-enum { SOME_ADDRESS = 0x10000 };
-
-static uint64_t some_weight(const void *user, const qn_tensor *t)
-{
-    (void)user;
-    (void)t;
-    return SOME_ADDRESS;
-}
 
 static uint64_t kept_at(const void *user, const qn_tensor *t)
 {
@@ -41,35 +17,6 @@ static uint64_t kept_at(const void *user, const qn_tensor *t)
 static int kept_fp8(const void *user, const qn_tensor *t)
 {
     return qn_half_cache_fp8(user, t);
-}
-
-static uint64_t some_table(const void *user, const float *t)
-{
-    (void)user;
-    (void)t;
-    return SOME_ADDRESS;
-}
-
-static void add_program(generator *g, const qn_cuda_program *p)
-{
-    char kernel[48];
-    snprintf(kernel, sizeof kernel, "%s.cu", p->name);
-    uint64_t key = emu_source_key(p->source.text, !emu_source_has_variant(&g->files, kernel));
-    for (int i = 0; i < g->n; i++) {
-        if (g->programs[i].key == key) {
-            return;
-        }
-    }
-    if (g->n == g->cap) {
-        g->cap = g->cap ? 2 * g->cap : 256;
-        g->programs = realloc(g->programs, sizeof *g->programs * (size_t)g->cap);
-    }
-    program *q = &g->programs[g->n++];
-    memset(q, 0, sizeof *q);
-    q->text = strdup(p->source.text);
-    q->key = key;
-    snprintf(q->kernel, sizeof q->kernel, "%s", kernel);
-    snprintf(q->symbol, sizeof q->symbol, "%s", p->source.symbol);
 }
 
 /* Routes beside the usual ones, on the variants where they differ. Returns nonzero where there is nothing to
@@ -99,17 +46,17 @@ static int add_route(int i, qn_lower_opts *lo, qn_exec_opts *o, const qn_plans *
     return i == 10 && !persistent;
 }
 
-static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *exec, int multiprocessors,
+static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opts *exec, int multiprocessors,
                      bool persistent, qn_err *err)
 {
     static const int variants[3] = {QN_VARIANT_SM75, QN_VARIANT_SM80, QN_VARIANT_SM90A};
-    qn_cuda_mem mem = {.state = SOME_ADDRESS,
-                       .tokens = SOME_ADDRESS,
-                       .w16 = {SOME_ADDRESS, SOME_ADDRESS},
-                       .a16 = SOME_ADDRESS,
-                       .product = SOME_ADDRESS,
-                       .weight = some_weight,
-                       .table = some_table};
+    qn_cuda_mem mem = {.state = EMU_SOME_ADDRESS,
+                       .tokens = EMU_SOME_ADDRESS,
+                       .w16 = {EMU_SOME_ADDRESS, EMU_SOME_ADDRESS},
+                       .a16 = EMU_SOME_ADDRESS,
+                       .product = EMU_SOME_ADDRESS,
+                       .weight = emu_some_weight,
+                       .table = emu_some_table};
     mem.bufs = calloc((size_t)plans->n_buf + 1, sizeof *mem.bufs);
     mem.k = calloc((size_t)plans->n_kv + 1, sizeof *mem.k);
     mem.v = calloc((size_t)plans->n_kv + 1, sizeof *mem.v);
@@ -134,7 +81,7 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
         qn_half_cache kept = {0};
         if (o.prefill == QN_PREFILL_FP8) { /* its weights are kept */
             rc = qn_half_cache_make(&kept, plans, &o, err);
-            kept.base = SOME_ADDRESS;
+            kept.base = EMU_SOME_ADDRESS;
             mem.half = kept_at;
             mem.fp8 = kept_fp8;
             mem.user = &kept;
@@ -142,7 +89,7 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
         rc = rc ? rc : qn_lower(&low, plans, &lo, err);
         qn_half_cache_free(&kept);
         for (int k = 0; rc == 0 && k < low.n_program; k++) {
-            add_program(g, &low.programs[k]);
+            emu_collect_add(g, &low.programs[k]);
         }
         if (rc == 0) {
             qn_lowered_free(&low);
@@ -156,7 +103,7 @@ static int add_plans(generator *g, const qn_plans *plans, const qn_exec_opts *ex
 
 static int add_case(void *user, emu_case *c)
 {
-    generator *g = user;
+    emu_collection *g = user;
     qn_err err;
     g->n_case++;
     if (add_plans(g, &c->plans, &c->exec, CASE_MULTIPROCESSORS, false, &err)) {
@@ -166,7 +113,7 @@ static int add_case(void *user, emu_case *c)
     return 0;
 }
 
-static int add_model(generator *g, const char *path)
+static int add_model(emu_collection *g, const char *path)
 {
     qn_err err;
     qn_model *m;
@@ -188,7 +135,7 @@ static int add_model(generator *g, const char *path)
 
 /* Every template must be launched by some case; the others have tests of their own: whole models, emu_limits.
  */
-static int check_templates(const generator *g)
+static int check_templates(const emu_collection *g)
 {
     int missing = 0;
     for (int i = g->files.n_header; i < g->files.n; i++) {
@@ -208,58 +155,9 @@ static int check_templates(const generator *g)
 
 static int by_kernel(const void *a, const void *b)
 {
-    const program *x = a, *y = b;
+    const emu_listed *x = a, *y = b;
     int c = strcmp(x->kernel, y->kernel);
     return c ? c : x->key < y->key ? -1 : x->key > y->key;
-}
-
-static int write_if_new(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "r");
-    if (f) {
-        size_t n = strlen(text);
-        char *old = malloc(n + 2);
-        size_t got = fread(old, 1, n + 1, f);
-        bool same = got == n && memcmp(old, text, n) == 0;
-        fclose(f);
-        free(old);
-        if (same) {
-            return 0;
-        }
-    }
-    f = fopen(path, "w");
-    if (!f || fputs(text, f) < 0 || fclose(f)) {
-        fprintf(stderr, "emu_gen: cannot write %s\n", path);
-        return -1;
-    }
-    return 0;
-}
-
-/* Every n_shard-th program, so that no shard holds all the costly ones. */
-static int write_shard(const generator *g, const char *kernel_dir, const char *out_dir, int shard,
-                       int n_shard)
-{
-    char path[4096], *text = NULL;
-    size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
-    fputs("// written by emu_gen\n", f);
-    emu_source_headers(f, &g->files);
-    fputs("#include \"emu.h\"\n", f);
-    for (int i = shard; i < g->n; i += n_shard) {
-        emu_source_program(f, &g->files, kernel_dir, g->programs[i].text, g->programs[i].kernel,
-                           g->first_index + i);
-    }
-    fputs("\n#line 1 \"shard table\"\nstatic const emu_program table[] = {\n", f);
-    for (int i = shard; i < g->n; i += n_shard) {
-        fprintf(f, "    {0x%llxu, \"%s\", p%d::call},\n", (unsigned long long)g->programs[i].key,
-                g->programs[i].symbol, g->first_index + i);
-    }
-    fputs("    {0, \"\", nullptr},\n};\nstatic const bool added = emu_add_programs(table);\n", f);
-    fclose(f);
-    snprintf(path, sizeof path, "%s/shard_%02d.cpp", out_dir, shard);
-    int rc = write_if_new(path, text);
-    free(text);
-    return rc;
 }
 
 int main(int argc, char **argv)
@@ -268,7 +166,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: emu_gen KERNEL_DIR OUT_DIR N_SHARD [MODEL.gguf...]\n");
         return 2;
     }
-    static generator g;
+    static emu_collection g;
     qn_err err;
     if (qn_kernel_files_load(&g.files, argv[1], &err)) {
         fprintf(stderr, "emu_gen: %s\n", err.text);
@@ -300,7 +198,9 @@ int main(int argc, char **argv)
     }
     qsort(g.programs, (size_t)g.n, sizeof *g.programs, by_kernel);
     for (int i = 0; i < n_shard && rc == 0; i++) {
-        rc = write_shard(&g, argv[1], argv[2], i, n_shard);
+        char path[4096];
+        snprintf(path, sizeof path, "%s/shard_%02d.cpp", argv[2], i);
+        rc = emu_collect_write(&g, argv[1], path, i, n_shard);
     }
     printf("emu_gen: %d cases, %d programs\n", g.n_case, g.n);
     qn_kernel_files_free(&g.files);

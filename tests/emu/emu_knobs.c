@@ -22,17 +22,6 @@ typedef struct result {
     size_t n_out, n_kv;
 } result;
 
-static void put_cache(uint64_t at, qn_cache_type type, const float *from, int rows, int heads, int dim)
-{
-    size_t unit = qn_cuda_kv_bytes(type, 1, dim), n = (size_t)rows * (size_t)heads;
-    uint8_t *raw = malloc(unit * n);
-    for (size_t i = 0; i < n; i++) {
-        qn_cuda_kv_put(type, from + i * (size_t)dim, raw + i * unit, dim);
-    }
-    emu_put(at, raw, unit * n);
-    free(raw);
-}
-
 static void start(emu_case *c, qn_exec *e)
 {
     const qn_cuda_mem *m = emu_exec_mem(e);
@@ -43,8 +32,8 @@ static void start(emu_case *c, qn_exec *e)
     }
     if (c->k) {
         int rows = qn_kv_rows(&c->kv, &c->exec);
-        put_cache(m->k[0], c->exec.k_type, c->k, rows, c->kv.n_head_kv, c->kv.k_dim);
-        put_cache(m->v[0], c->exec.v_type, c->v, rows, c->kv.n_head_kv, c->kv.v_dim);
+        emu_put_cache(m->k[0], c->exec.k_type, c->k, rows, c->kv.n_head_kv, c->kv.k_dim);
+        emu_put_cache(m->v[0], c->exec.v_type, c->v, rows, c->kv.n_head_kv, c->kv.v_dim);
     }
     e->length = c->pos;
 }

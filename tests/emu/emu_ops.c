@@ -96,18 +96,6 @@ static void end_row(error_sum *e)
     e->n = 0;
 }
 
-/* Rows of a cache as the device has them. */
-static void put_cache(uint64_t at, qn_cache_type type, const float *from, int rows, int heads, int dim)
-{
-    size_t unit = qn_cuda_kv_bytes(type, 1, dim), n = (size_t)rows * (size_t)heads;
-    uint8_t *raw = malloc(unit * n);
-    for (size_t i = 0; i < n; i++) {
-        qn_cuda_kv_put(type, from + i * (size_t)dim, raw + i * unit, dim);
-    }
-    emu_put(at, raw, unit * n);
-    free(raw);
-}
-
 /* The reference's values are rounded as the cache is: what is left is where the two sides of a rounding
  * differ. */
 static void compare_cache(error_sum *e, uint64_t at, qn_cache_type type, const float *want, int row,
@@ -145,8 +133,8 @@ static void start_values(emu_case *c, qn_exec *cpu, qn_exec *emu)
         int rows = qn_kv_rows(kv, &c->exec), heads = kv->n_head_kv;
         memcpy(x->kv[0].k, c->k, sizeof(float) * (size_t)(rows * heads * kv->k_dim));
         memcpy(x->kv[0].v, c->v, sizeof(float) * (size_t)(rows * heads * kv->v_dim));
-        put_cache(m->k[0], c->exec.k_type, c->k, rows, heads, kv->k_dim);
-        put_cache(m->v[0], c->exec.v_type, c->v, rows, heads, kv->v_dim);
+        emu_put_cache(m->k[0], c->exec.k_type, c->k, rows, heads, kv->k_dim);
+        emu_put_cache(m->v[0], c->exec.v_type, c->v, rows, heads, kv->v_dim);
     }
 }
 
