@@ -208,8 +208,12 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
 void qn_cuda_memory(const qn_plans *plans, const qn_exec_opts *opts, qn_memory *out);
 /* Is there a device that the CUDA executor can use? 0: yes, and *free_bytes of it are free. */
 int qn_cuda_available(int device, uint64_t *free_bytes, qn_err *err);
-/* The same, and whether kernels can be compiled for it and products computed: NVRTC, an architecture that is
- * served, cuBLASLt. */
+/* Makes the device's context, or joins one that is there, and keeps it until qn_cuda_release: what asks the
+ * device, opens it or closes it meanwhile finds it made. Making one takes a quarter of a second. */
+int qn_cuda_hold(int device, qn_err *err);
+void qn_cuda_release(int device);
+/* The same as qn_cuda_available, and whether kernels can be compiled for it and products computed: NVRTC, an
+ * architecture that is served, cuBLASLt. */
 int qn_cuda_usable(int device, uint64_t *free_bytes, qn_err *err);
 
 /* Makes a sequence the selected one; an error where there is no such one. */

@@ -1,8 +1,13 @@
 # The part of tests/gpu/run.sh that is a program; it is built everywhere and run where there is a GPU.
 add_executable(gpu_cases ${CMAKE_CURRENT_SOURCE_DIR}/gpu/gpu_cases.c)
-target_link_libraries(gpu_cases PRIVATE room_engine)
+target_link_libraries(gpu_cases PRIVATE room_cli)
 # The script itself, on a few models and the CPU, so that it is found broken before it stands before a GPU.
 add_test(NAME gpu-script
          COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/gpu/run.sh ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/gpu-script
                  --backend cpu --models qwen3,gemma3,llama-mix-Q4_K_M)
 set_tests_properties(gpu-script PROPERTIES LABELS cli TIMEOUT ${hang} FIXTURES_REQUIRED golden-models)
+# Its processes, which run many commands each.
+add_test(NAME gpu-workers
+         COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_gpu_workers.py $<TARGET_FILE:gpu_cases>
+                 $<TARGET_FILE:quern> ${CMAKE_CURRENT_SOURCE_DIR}/data/goldens ${CMAKE_BINARY_DIR}/gpu-workers)
+set_tests_properties(gpu-workers PROPERTIES LABELS cli TIMEOUT ${hang})

@@ -21,6 +21,10 @@ struct qn_command {
 
 extern const qn_command qn_commands[]; /* ends with name NULL */
 
+/* A command line, argv[0] the program's name; returns the exit status, stdout flushed. One after the other,
+ * as often as one likes: nothing of a command stays for the next. */
+int qn_cli_main(int argc, char **argv);
+
 /* "quern: error: ..." on stderr; returns QN_EXIT_ERROR. */
 int qn_cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* "quern: ..." on stderr unless quiet. */
@@ -52,6 +56,9 @@ int qn_cli_log_open(const char *path);
 /* At the end of the command; false: something could not be written there, which was said. */
 bool qn_cli_log_close(void);
 int qn_cli_debug_set(const char *command, const char *topics);
+
+/* Before a command: nothing is asked for yet. */
+void qn_cli_log_reset(void);
 
 /* A line of progress that the next one, or any other line, replaces: on a terminal only. */
 void qn_cli_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -153,6 +153,7 @@ typedef struct sink {
     int output;
     size_t n;
     json_t *json;
+    bool said; /* that the device's limits are not known */
 } sink;
 
 static int put(sink *k, const qn_bench_test *t)
@@ -172,17 +173,16 @@ static int put(sink *k, const qn_bench_test *t)
 }
 
 /* The limits of a session's device, as far as they were measured. */
-static void find_limits(const bench_args *a, const quern_session *s, qn_limits *l)
+static void find_limits(const bench_args *a, const quern_session *s, qn_limits *l, sink *k)
 {
-    static bool said;
     qn_err err;
     const qn_exec_opts *o = &s->exec->opts;
     if (qn_limits_key(l, o->cuda, o->device, o->n_threads, &err) != 0) {
         qn_cli_note("the device's limits are not known: %s", err.text);
-    } else if (!qn_limits_find(l, a->model.cache) && !said) {
+    } else if (!qn_limits_find(l, a->model.cache) && !k->said) {
         qn_cli_note("the limits of %s%s were not measured yet: 'quern bench --device-limits' does it",
                     l->device, o->cuda ? "" : " with these threads");
-        said = true;
+        k->said = true;
     }
 }
 
@@ -206,7 +206,7 @@ static int measure_session(const bench_args *a, quern_session *s, int n_seq, con
     int rc = QN_EXIT_OK;
     size_t per_depth = a->n_prompt.n + a->n_gen.n;
     qn_limits limits;
-    find_limits(a, s, &limits);
+    find_limits(a, s, &limits, k);
     for (size_t i = 0; rc == QN_EXIT_OK && i < a->depth.n * per_depth; i++) {
         size_t at = i % per_depth;
         bool gen = at >= a->n_prompt.n;

@@ -347,9 +347,10 @@ int qn_cli_load(qn_loaded *out, const qn_model_args *a, unsigned what)
     double start = qn_seconds();
     memset(out, 0, sizeof *out);
     /* A backend that is not there is known before any file is read. */
-    uint64_t free_bytes;
     qn_err gone;
-    if (a->backend == QUERN_BACKEND_CUDA && qn_cuda_available(a->device, &free_bytes, &gone) != 0) {
+    out->device = a->device;
+    out->held = a->backend == QUERN_BACKEND_CUDA && qn_cuda_hold(a->device, &gone) == 0;
+    if (a->backend == QUERN_BACKEND_CUDA && !out->held) {
         qn_cli_error("backend cuda: %s", gone.text);
         return -1;
     }
@@ -358,10 +359,12 @@ int qn_cli_load(qn_loaded *out, const qn_model_args *a, unsigned what)
     }
     if (load_model(out, a, (what & QN_LOAD_TEXT) != 0, &err) != 0) {
         qn_cli_error("%s", err.text);
+        qn_loaded_free(out);
         return -1;
     }
     if ((what & QN_LOAD_SESSION) != 0) {
         quern_session_params p = qn_cli_session_params(a);
+        qn_progress_loading_begin();
         int rc = quern_session_new(&out->session, out->model, &p, &err);
         qn_cli_progress_end();
         if (rc != 0) {
@@ -379,5 +382,8 @@ void qn_loaded_free(qn_loaded *l)
 {
     quern_session_free(l->session);
     quern_model_free(l->model);
+    if (l->held) {
+        qn_cuda_release(l->device);
+    }
     memset(l, 0, sizeof *l);
 }

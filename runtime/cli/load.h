@@ -41,6 +41,8 @@ typedef struct qn_loaded {
     quern_model *model;
     quern_session *session;
     double seconds;
+    bool held; /* the context of `device`, for all sessions */
+    int device;
 } qn_loaded;
 
 /* What a command needs of a model beyond its plans: a session, its tokenizer. */

@@ -24,6 +24,13 @@ static bool transient; /* a line of progress stands on the terminal */
 static const char *const topic_names[] = {"options", "engine", "prompt", "chunks", "tokens"};
 _Static_assert(sizeof topic_names / sizeof *topic_names == QN_DEBUG_COUNT, "a name for each topic");
 
+void qn_cli_log_reset(void)
+{
+    qn_cli_verbosity = 0;
+    topics = 0;
+    log_failed = transient = false;
+}
+
 bool qn_cli_on_terminal(void)
 {
     return qn_cli_verbosity >= 0 && isatty(STDERR_FILENO);

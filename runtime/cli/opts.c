@@ -258,6 +258,7 @@ int qn_opts_parse(const qn_usage *u, int argc, char **argv, const char **positio
         return QN_EXIT_OK;
     }
     parse p = {.u = u, .positional = positional, .done = 1, .rc = -1};
+    common = (struct common){0};
     for (int i = 0; i < u->max_positional; i++) {
         positional[i] = NULL;
     }

@@ -1,6 +1,7 @@
 #include "cli/progress.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/load.h"
@@ -47,6 +48,15 @@ static void show_loading(const struct loading *l)
     }
     const char *comma = weights[0] != '\0' && kernels[0] != '\0' ? ", " : "";
     (qn_cli_on_terminal() ? qn_cli_progress : qn_cli_note)("loading: %s%s%s", weights, comma, kernels);
+}
+
+void qn_progress_loading_begin(void)
+{
+    pthread_mutex_lock(&loading.lock);
+    loading.start = loading.shown = 0;
+    memset(loading.done, 0, sizeof loading.done);
+    memset(loading.total, 0, sizeof loading.total);
+    pthread_mutex_unlock(&loading.lock);
 }
 
 void qn_progress_loading(void *user, int what, uint64_t done, uint64_t total)

@@ -5,6 +5,8 @@
 
 #include "engine/engine.h"
 
+/* Before a session is loaded. */
+void qn_progress_loading_begin(void);
 /* quern_loading_fn. */
 void qn_progress_loading(void *user, int what, uint64_t done, uint64_t total);
 

@@ -24,6 +24,7 @@ static void on_interrupt(int sig)
 void qn_run_catch_interrupts(void)
 {
     /* A write under way goes on: text handed over is never lost. A second Ctrl-C ends the process. */
+    interrupted = generating = 0;
     struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | SA_RESETHAND};
     sigaction(SIGINT, &act, NULL);
 }

@@ -30,7 +30,7 @@ static void on_signal(int sig)
 
 int qn_signals_start(void)
 {
-    if (pipe(ends) != 0) {
+    if (ends[0] < 0 && pipe(ends) != 0) {
         qn_cli_error("no pipe for signals: %s", strerror(errno));
         return -1;
     }
@@ -39,6 +39,7 @@ int qn_signals_start(void)
         fcntl(ends[i], F_SETFD, FD_CLOEXEC);
     }
     const struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    qn_signals_clear();
     sigaction(SIGINT, &act, NULL);
     return 0;
 }

@@ -337,22 +337,49 @@ int qn_cuda_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *o
     return 0;
 }
 
+/* The driver stays open; loading it again finds it open. */
+static int find_device(qn_cuda *cuda, qn_cuda_device *dev, int device, qn_err *err)
+{
+    return qn_cuda_load(cuda, err) || qn_cuda_init(cuda, err) || qn_cuda_device_get(cuda, device, dev, err)
+               ? -1
+               : 0;
+}
+
+static int retain(const qn_cuda *cuda, const qn_cuda_device *dev, qn_cu_context *ctx, qn_err *err)
+{
+    qn_cu_result r = cuda->api.DevicePrimaryCtxRetain(ctx, dev->handle);
+    return r ? qn_cuda_fail(cuda, r, "opening the device", err) : 0;
+}
+
+int qn_cuda_hold(int device, qn_err *err)
+{
+    qn_cuda cuda;
+    qn_cuda_device dev;
+    qn_cu_context ctx;
+    return find_device(&cuda, &dev, device, err) || retain(&cuda, &dev, &ctx, err) ? -1 : 0;
+}
+
+void qn_cuda_release(int device)
+{
+    qn_cuda cuda;
+    qn_cuda_device dev;
+    qn_err ignored; /* what was there when it was held */
+    if (find_device(&cuda, &dev, device, &ignored) == 0) {
+        cuda.api.DevicePrimaryCtxRelease(dev.handle);
+    }
+}
+
 int qn_cuda_available(int device, uint64_t *free_bytes, qn_err *err)
 {
-    qn_cuda cuda; /* the driver stays open; loading it again finds it open */
+    qn_cuda cuda;
     qn_cuda_device dev;
     qn_cu_context ctx;
     size_t free_now = 0, total = 0;
-    if (qn_cuda_load(&cuda, err) || qn_cuda_init(&cuda, err) ||
-        qn_cuda_device_get(&cuda, device, &dev, err)) {
+    if (find_device(&cuda, &dev, device, err) || retain(&cuda, &dev, &ctx, err)) {
         return -1;
     }
-    qn_cu_result r = cuda.api.DevicePrimaryCtxRetain(&ctx, dev.handle);
-    if (r) {
-        return qn_cuda_fail(&cuda, r, "opening the device", err);
-    }
     cuda.api.CtxSetCurrent(ctx);
-    r = cuda.api.MemGetInfo(&free_now, &total);
+    qn_cu_result r = cuda.api.MemGetInfo(&free_now, &total);
     cuda.api.DevicePrimaryCtxRelease(dev.handle);
     *free_bytes = free_now;
     return r ? qn_cuda_fail(&cuda, r, "asking for free memory", err) : 0;

@@ -125,12 +125,11 @@ static int check_prefill(const qn_exec_opts *o, qn_err *err)
     return 0;
 }
 
-int quern_session_new(quern_session **out, const quern_model *m, const quern_session_params *params,
-                      quern_error *error)
+static int new_session(quern_session **out, const quern_model *m, const quern_session_params *params,
+                       quern_error *error)
 {
     qn_err *err = qn_engine_err(error);
     qn_exec_opts opts;
-    *out = NULL;
     if (qn_session_opts(m, params, &opts, err) != 0 || check_prefill(&opts, err) != 0) {
         return -1;
     }
@@ -165,6 +164,21 @@ int quern_session_new(quern_session **out, const quern_model *m, const quern_ses
     }
     *out = s;
     return 0;
+}
+
+/* A device is asked several times before its executor opens it. */
+int quern_session_new(quern_session **out, const quern_model *m, const quern_session_params *params,
+                      quern_error *error)
+{
+    qn_err none; /* whoever asks a device that is not there says so */
+    int device = params != NULL ? params->device : 0;
+    bool held = (params == NULL || params->backend != QUERN_BACKEND_CPU) && qn_cuda_hold(device, &none) == 0;
+    *out = NULL;
+    int rc = new_session(out, m, params, error);
+    if (held) {
+        qn_cuda_release(device);
+    }
+    return rc;
 }
 
 void quern_session_free(quern_session *s)

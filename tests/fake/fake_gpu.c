@@ -11,7 +11,8 @@
 //   FAKE_TOKEN       the choice (default 5)
 //   FAKE_REPORT      file that gets the counters when the process ends
 //   FAKE_MS, FAKE_NOISE  what launches take (fake_clock.h)
-// Use that a driver would not allow (allocating, loading or waiting inside a capture) is counted as "misuse".
+// contexts: how often the device's one was made. Use that a driver would not allow (allocating, loading or
+// waiting inside a capture) is counted as "misuse".
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@
 #include "fake_clock.h"
 
 static atomic_long n_alloc, n_free, live, peak, n_module, n_unload, n_launch, n_graph_launch, n_begin,
-    n_instantiate, n_misuse, n_host, n_host_free, n_stream, n_stream_destroy, n_graph_destroy;
+    n_instantiate, n_misuse, n_host, n_host_free, n_stream, n_stream_destroy, n_graph_destroy, n_context,
+    n_held;
 static _Thread_local int capturing;
 
 typedef struct captured {
@@ -64,10 +66,10 @@ __attribute__((destructor)) static void report(void)
                 "{\"allocs\": %ld, \"frees\": %ld, \"live\": %ld, \"peak\": %ld, \"modules\": %ld, "
                 "\"unloads\": %ld, \"launches\": %ld, \"graph_launches\": %ld, \"captures\": %ld, "
                 "\"instantiated\": %ld, \"graphs_destroyed\": %ld, \"misuse\": %ld, \"host\": %ld, "
-                "\"streams\": %ld, \"events\": %ld}\n",
+                "\"streams\": %ld, \"events\": %ld, \"contexts\": %ld, \"held\": %ld}\n",
                 n_alloc, n_free, live, peak, n_module, n_unload, n_launch, n_graph_launch, n_begin,
                 n_instantiate, n_graph_destroy, n_misuse, n_host - n_host_free, n_stream - n_stream_destroy,
-                n_event - n_event_destroy);
+                n_event - n_event_destroy, n_context, n_held);
         fclose(f);
     }
 }
@@ -84,7 +86,14 @@ SUCCEEDS(cuStreamWaitEvent)
 SUCCEEDS(cuEventQuery)
 SUCCEEDS(cuEventSynchronize)
 SUCCEEDS(cuGraphUpload)
-SUCCEEDS(cuDevicePrimaryCtxRelease_v2)
+
+qn_cu_result cuDevicePrimaryCtxRelease_v2(qn_cu_device device)
+{
+    (void)device;
+    n_misuse += n_held == 0;
+    n_held -= n_held > 0;
+    return 0;
+}
 
 // Inside a capture a driver refuses what is not part of a graph.
 static qn_cu_result outside(void)
@@ -180,6 +189,7 @@ qn_fn_cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRetain;
 qn_cu_result cuDevicePrimaryCtxRetain(qn_cu_context *ctx, qn_cu_device device)
 {
     (void)device;
+    n_context += n_held++ == 0;
     *ctx = (qn_cu_context)&live;
     return 0;
 }

@@ -1,15 +1,26 @@
-// What the GPU tests cannot see through the command line: replay of graphs against direct launches,
-// and device memory over many tokens and resets.
-//
-//     gpu_cases parity MODEL N_TOKENS      greedy ids and logits with and without the graph; captures are
-//     counted gpu_cases flat MODEL N_TOKENS N_RESETS   device and host memory after N_TOKENS in all
-//
-// Prints one JSON object; exit 1 where a case fails, 2 for a usage error or where there is no GPU.
+/* gpu_cases.c: what the GPU tests cannot see through the command line (replay of graphs against direct
+ * launches, device memory over many tokens and resets), and many command lines in one process.
+ *
+ *     gpu_cases parity MODEL N_TOKENS          greedy ids and logits with and without the graph; captures are
+ *                                              counted
+ *     gpu_cases flat MODEL N_TOKENS N_RESETS   device and host memory after N_TOKENS in all
+ *     gpu_cases many cuda|cpu DIR              each line of stdin is a JSON array, the arguments of a quern
+ *                                              command; its stdout and stderr are DIR/out and DIR/err, and a
+ *                                              line {"status": N, "seconds": S} tells of its end
+ *
+ * Prints one JSON object; exit 1 where a case fails, 2 for a usage error or where there is no GPU; many: 3
+ * where a command has left the device unusable for its process ("lost" in its line says why). */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "engine/engine.h"
+#include "cli/cli.h"
+#include "cli/load.h"
 
 enum { PROMPT = 19, COMPARED_LOGITS = 64 };
 
@@ -163,13 +174,103 @@ static int flat(const quern_model *m, int n, int resets, quern_error *err)
     return ok ? 0 : 1;
 }
 
+static int open_stream(const char *dir, const char *name, int fd)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0666);
+    int rc = file >= 0 && dup2(file, fd) >= 0 ? 0 : -1;
+    if (file >= 0) {
+        close(file);
+    }
+    return rc;
+}
+
+/* Runs the command of one line; -1: the line is no command. */
+static int run_line(const char *line, char *dir, int *status)
+{
+    enum { MOST = 256 };
+    char name[] = "quern", *argv[MOST + 2] = {name};
+    json_t *words = json_loads(line, 0, NULL);
+    size_t n = json_array_size(words);
+    int rc =
+        n > 0 && n <= MOST && open_stream(dir, "out", 1) == 0 && open_stream(dir, "err", 2) == 0 ? 0 : -1;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const char *word = json_string_value(json_array_get(words, i));
+        argv[i + 1] = word ? strdup(word) : NULL; /* argp moves them */
+        rc = argv[i + 1] ? 0 : -1;
+    }
+    char *kept[MOST + 2];
+    memcpy(kept, argv, sizeof kept);
+    if (rc == 0) {
+        *status = qn_cli_main((int)n + 1, argv);
+        clearerr(stdout);
+    }
+    for (size_t i = 1; i <= n && n <= MOST; i++) {
+        free(kept[i]);
+    }
+    json_decref(words);
+    return rc;
+}
+
+static int answer(FILE *to, int status, double seconds, const char *lost)
+{
+    json_t *o = json_pack("{s:i, s:f}", "status", status, "seconds", seconds);
+    if (o && lost) {
+        json_object_set_new(o, "lost", json_string(lost));
+    }
+    int rc = o ? json_dumpf(o, to, JSON_COMPACT) : -1;
+    json_decref(o);
+    return rc || fputc('\n', to) == EOF || fflush(to) ? -1 : 0;
+}
+
+/* The context stays for all commands: making one takes longer than a small model's whole run. */
+static int many(bool cuda, char *dir)
+{
+    qn_err err;
+    if (cuda && qn_cuda_hold(0, &err) != 0) {
+        return fail(err.text);
+    }
+    int in = fcntl(0, F_DUPFD_CLOEXEC, 10), out = fcntl(1, F_DUPFD_CLOEXEC, 10);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    FILE *from = in >= 0 ? fdopen(in, "r") : NULL, *to = out >= 0 ? fdopen(out, "w") : NULL;
+    if (!from || !to || null < 0 || dup2(null, 0) < 0) {
+        return fail(strerror(errno));
+    }
+    char *line = NULL;
+    size_t cap = 0;
+    int rc = 0;
+    while (rc == 0 && getline(&line, &cap, from) > 0) {
+        int status = 0;
+        uint64_t available;
+        double start = qn_seconds();
+        if (run_line(line, dir, &status)) {
+            rc = fail("a line is no array of words, or its streams cannot be opened");
+            break;
+        }
+        bool lost = cuda && status != 0 && qn_cuda_available(0, &available, &err) != 0;
+        rc = answer(to, status, qn_seconds() - start, lost ? err.text : NULL) ? 1 : lost ? 3 : 0;
+    }
+    free(line);
+    fclose(from);
+    fclose(to);
+    if (cuda) {
+        qn_cuda_release(0);
+    }
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "many") == 0) {
+        return many(strcmp(argv[2], "cuda") == 0, argv[3]);
+    }
     quern_error err = {"out of memory"};
     quern_model *m;
     bool is_flat = argc == 5 && strcmp(argv[1], "flat") == 0;
     if (!is_flat && (argc != 4 || strcmp(argv[1], "parity") != 0)) {
-        return fail("usage: gpu_cases parity MODEL N_TOKENS | flat MODEL N_TOKENS N_RESETS");
+        return fail(
+            "usage: gpu_cases parity MODEL N_TOKENS | flat MODEL N_TOKENS N_RESETS | many cuda|cpu DIR");
     }
     int n = atoi(argv[3]), resets = is_flat ? atoi(argv[4]) : 0;
     if (n < 2 * COMPARED_LOGITS || resets < 0 || n / (resets + 1) < 2) {

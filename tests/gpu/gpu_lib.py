@@ -4,10 +4,12 @@ import fnmatch
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -16,8 +18,117 @@ GOLDENS = os.path.join(ROOT, "tests", "data", "goldens")
 REFUSED_TYPES = {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "MXFP4"}
 
 
+# Options of a run, beside none, with which the goldens must hold (docs/prefill.md), and kernels of older cards.
+UBATCH = "24"  # two chunks of the goldens' 32 tokens, the last one short
+WAYS = (["--weight-cache", "off"], ["--prefill", "mma"], ["--attention", "tma"])
+VARIANTS = (["--variant", "sm75"], ["--variant", "sm80"])
+
+
 class Skip(Exception):
     """A part that cannot run here, and why."""
+
+
+class Worker:
+    """A process that runs one command of quern after the other (gpu_cases many)."""
+
+    def __init__(self, program, backend, folder, env):
+        os.makedirs(folder, exist_ok=True)
+        self.folder = folder
+        with open(self.path("worker"), "wb") as own:
+            self.process = subprocess.Popen([program, "many", backend, folder], stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, stderr=own, env=env)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def text(self, name):
+        try:
+            with open(self.path(name), encoding="utf-8", errors="replace") as f:
+                return f.read()
+        except OSError:
+            return ""
+
+    def answer(self, timeout):
+        """The line that the process prints; None: it ended, "": nothing in time."""
+        end, line = time.monotonic() + timeout, b""
+        while not line.endswith(b"\n"):
+            ready = select.select([self.process.stdout], [], [], max(0, end - time.monotonic()))[0]
+            if not ready:
+                return ""
+            more = os.read(self.process.stdout.fileno(), 65536)
+            if not more:
+                return None
+            line += more
+        return line.decode()
+
+    def run(self, words, timeout):
+        """(exit status, stdout, stderr, whether the process can go on)"""
+        for name in ("out", "err"):
+            open(self.path(name), "wb").close()
+        try:
+            self.process.stdin.write(json.dumps(words).encode() + b"\n")
+            self.process.stdin.flush()
+            line = self.answer(timeout)
+        except BrokenPipeError:
+            line = None
+        if line == "":
+            return 124, self.text("out"), self.text("err") + "\nno end within %d s" % timeout, False
+        if line is None:
+            code = self.process.wait()
+            return code or 1, self.text("out"), "%s%s\nthe process ended with status %d" % (
+                self.text("worker"), self.text("err"), code), False
+        result = json.loads(line)
+        lost = result.get("lost")
+        return result["status"], self.text("out"), self.text("err") + (
+            "\nthe device is lost to the process: " + lost if lost else ""), not lost
+
+    def end(self):
+        """Without waiting for what it does: its input ends, and where that is not enough it is killed."""
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+
+class Workers:
+    """As many as run at a time; one that crashes or hangs is replaced."""
+
+    def __init__(self, start):
+        self.start, self.lock, self.idle, self.busy, self.made = start, threading.Lock(), [], set(), 0
+
+    def run(self, words, timeout):
+        with self.lock:
+            worker = self.idle.pop() if self.idle else None
+            self.made += not worker
+            number = self.made
+        worker = worker or self.start(number)
+        with self.lock:
+            self.busy.add(worker)
+        code, out, err, sound = worker.run(words, timeout)
+        with self.lock:
+            self.busy.discard(worker)
+            if sound:
+                self.idle.append(worker)
+        if not sound:
+            worker.process.kill()
+            worker.end()
+        return code, out, err
+
+    def end(self):
+        with self.lock:
+            idle, self.idle = self.idle, []
+        for worker in idle:
+            worker.end()
+
+    def kill(self):
+        for worker in list(self.busy) + self.idle:
+            worker.process.kill()
 
 
 class Golden:
@@ -45,7 +156,12 @@ class Bench:
         self.quern = self.program("quern")
         self.compare = self.program("compare_logits")
         self.cases = self.program("gpu_cases")
-        self.env = dict(os.environ, QUERN_CACHE=os.path.join(self.work, "cache"))
+        self.env = dict(os.environ, QUERN_CACHE=args.cache or os.path.join(self.work, "cache"))
+        self.workers = Workers(lambda n: Worker(self.cases, self.backend, os.path.join(self.work, "worker-%d" % n), self.env))
+        self.shown, self.of, self.done = time.monotonic(), 0, 0
+        for old in ("report.txt", "report.json", "failures.txt"):
+            if os.path.isfile(os.path.join(self.out, old)):
+                os.remove(os.path.join(self.out, old))
         self.rows = []
         self.failures = []
         self.goldens = self.find_goldens()
@@ -107,18 +223,40 @@ class Bench:
         except subprocess.TimeoutExpired:
             return 124, "", "no end within %d s" % timeout, time.monotonic() - start
 
-    def each(self, fn, items, workers=8):
-        with concurrent.futures.ThreadPoolExecutor(workers if self.backend == "cuda" else 2) as pool:
-            return list(pool.map(fn, items))
+    def quern_run(self, words, timeout=120):
+        """A command of quern, by a process that has run others before: (exit status, stdout, stderr)."""
+        return self.workers.run(words, timeout if self.backend == "cuda" else 600)
+
+    def each(self, fn, items, workers=None):
+        self.of, self.done = len(items), 0
+
+        def one(item):
+            result = fn(item)
+            self.progress()
+            return result
+        with concurrent.futures.ThreadPoolExecutor((workers or self.args.jobs) if self.backend == "cuda" else 2) as pool:
+            return list(pool.map(one, items))
+
+    def progress(self):
+        self.done += 1
+        if time.monotonic() - self.shown > 10:
+            self.shown = time.monotonic()
+            print("  %d of %d, %d failures so far" % (self.done, self.of, len(self.failures)), flush=True)
 
     def fail(self, case, why):
-        self.failures.append({"case": case, "why": why[-2000:]})
+        """Told of at once, so that it is known even where the script is ended from outside."""
+        why = why[-2000:]
+        self.failures.append({"case": case, "why": why})
+        print("    FAILED %s: %s" % (case, last_line(why) or "?"), flush=True)
+        with open(os.path.join(self.out, "failures.txt"), "a", encoding="utf-8") as f:
+            f.write("== %s\n%s\n" % (case, why))
 
     def part(self, name, fn):
         """Runs a part that the pattern asks for. fn returns (cases, note) and records failures itself."""
         if not fnmatch.fnmatch(name, self.args.only):
             return
         start, before = time.monotonic(), len(self.failures)
+        self.running, self.of, self.done, self.shown = name, 0, 0, start
         row = {"part": name, "cases": 0, "note": ""}
         try:
             row["cases"], row["note"], *more = fn(self)
@@ -135,8 +273,28 @@ class Bench:
         self.rows.append(row)
         print("%-16s %5d cases %4d failed %6.1f s  %-8s %s" % (name, row["cases"], row["failed"], row["seconds"],
                                                             row["status"], row["note"]), flush=True)
-        for f in self.failures[before:before + 5]:
-            print("    %s: %s" % (f["case"], f["why"].strip().splitlines()[-1] if f["why"].strip() else "?"), flush=True)
+        self.report()
+
+    def report(self):
+        """After every part, so that something is there whatever happens next."""
+        head = "%(card)s, driver %(driver)s, commit %(commit)s, backend %(backend)s, %(date)s" % self.about
+        seconds = time.monotonic() - self.started
+        lines = [head, "", "| part | cases | failed | s | status | note |", "|---|---|---|---|---|---|"]
+        lines += ["| %s | %d | %d | %.1f | %s | %s |" % (r["part"], r["cases"], r["failed"], r["seconds"], r["status"],
+                                                        r["note"]) for r in self.rows]
+        lines.append("\n%d failed, %.0f s" % (len(self.failures), seconds))
+        with open(os.path.join(self.out, "report.txt"), "w", encoding="utf-8") as f:
+            f.write("\n".join(lines) + "\n")
+        with open(os.path.join(self.out, "report.json"), "w", encoding="utf-8") as f:
+            json.dump(dict(self.about, seconds=round(seconds, 1), parts=self.rows, failures=self.failures), f, indent=1)
+        return lines[-1].strip()
+
+    def ended(self, name):
+        """The script is ended from outside: what is known of the running part, and nothing more."""
+        self.rows.append({"part": name, "cases": self.done, "failed": 0, "seconds": 0, "status": "ENDED",
+                          "note": "ended after %d of %d cases" % (self.done, self.of)})
+        self.report()
+        self.workers.kill()
 
     def clean(self):
         if not self.args.work:

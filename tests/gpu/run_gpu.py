@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """All that needs a GPU, in one command: goldens in every mode and kernel variant, every step against its reference
 function, the graph against direct launches, memory over many tokens, cold and damaged caches, compute-sanitizer, start-up
-and speed. No network. Prints a table; OUT_DIR gets report.txt, report.json and, where something failed, failures.txt.
+and speed. No network. Prints a table; OUT_DIR gets report.txt, report.json and, where something failed, failures.txt, all written
+as soon as something is known. Models of the goldens run many to a process (gpu_cases many), which keeps the context.
 
 Parts (--only GLOB): goldens, variants, check, graph, flat, cold, damaged, memcheck, racecheck, startup, bench, routes
 (every way that an option selects, beside the default), tune.
@@ -17,13 +18,12 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from gpu_lib import ROOT, Bench, Skip, last_line  # noqa: E402
+from gpu_lib import ROOT, UBATCH, VARIANTS, WAYS, Bench, Skip, last_line  # noqa: E402
 
 # Largest NMSE against the exact logits where activations are f32 or f16: 1e-5, or where the model's own noise of an f16
 # cache is of that size, the golden's tolerance for it; prefill rounds activations to f16 as well, four times that.
 XLOGITS = 1e-5
 PREFILL_FACTOR = 4
-UBATCH = "24"  # two chunks of the goldens' 32 tokens, the last one short
 
 
 def compare(b, golden, what, got, tolerance):
@@ -36,8 +36,8 @@ def golden_case(b, job):
     golden, mode, extra = job
     name = "%s %s %s" % (golden.name, mode, " ".join(extra))
     got = os.path.join(b.work, re.sub(r"\W+", "-", name) + ".bin")
-    code, _, err, _ = b.run([b.quern, "logits", golden.model, "--tokens", golden.tokens, "-o", got, "--mode", mode,
-                             "--backend", b.backend, "-ub", UBATCH] + extra)
+    code, _, err = b.quern_run(["logits", golden.model, "--tokens", golden.tokens, "-o", got, "--mode", mode,
+                                "--backend", b.backend, "-ub", UBATCH] + extra)
     if code != 0:
         b.fail(name, err or "exit status %d" % code)
         return 0.0
@@ -59,8 +59,7 @@ def golden_case(b, job):
 def goldens(b):
     jobs = [(g, mode, []) for g in b.goldens for mode in ("batch", "per-token", "decode")]
     if b.backend == "cuda":  # the other ways of a prompt (docs/prefill.md)
-        jobs += [(g, "batch", way) for g in b.goldens for way in
-                 (["--weight-cache", "off"], ["--prefill", "mma"], ["--attention", "tma"])]
+        jobs += [(g, "batch", way) for g in b.goldens for way in WAYS]
     worst = b.each(lambda j: golden_case(b, j), jobs)
     return len(jobs), "%d models; worst NMSE %.2g of its tolerance" % (len(b.goldens), max(worst))
 
@@ -68,14 +67,14 @@ def goldens(b):
 def variants(b):
     if b.backend != "cuda":
         raise Skip("CUDA only")
-    jobs = [(g, mode, ["--variant", v]) for g in b.goldens for v in ("sm75", "sm80") for mode in ("batch", "decode")]
+    jobs = [(g, mode, v) for g in b.goldens for v in VARIANTS for mode in ("batch", "decode")]
     worst = b.each(lambda j: golden_case(b, j), jobs)
     return len(jobs), "sm75, sm80; worst NMSE %.2g of its tolerance" % max(worst)
 
 
 def check_case(b, job):
     name, command = job
-    code, out, err, _ = b.run([b.quern] + command + ["--check", "--json", "--backend", b.backend], timeout=200)
+    code, out, err = b.quern_run(command + ["--check", "--json", "--backend", b.backend], timeout=200)
     try:
         steps = json.loads(out)["steps"]
     except ValueError:
@@ -116,6 +115,7 @@ def parity_models(b):
 
 
 def graph(b):
+    b.workers.end()  # memory and time of the device are this part's and the next ones' alone
     if b.backend != "cuda":
         raise Skip("CUDA only")
     results = []
@@ -421,6 +421,9 @@ def arguments():
                    help="first make a file of this shape with scripts/make_synthetic_gguf.py (numpy) and take it as --model")
     a.add_argument("--commit", help="shown in the table; default: QUERN_COMMIT, BUILD_DIR/commit, git")
     a.add_argument("--backend", default="cuda", choices=["cuda", "cpu"], help="cpu tries the script without a GPU")
+    a.add_argument("--jobs", type=int, default=8, help="programs at a time (backend cuda); default: 8")
+    a.add_argument("--cache", metavar="DIR", help="compiled kernels for all but the parts on caches, as tests/gpu/warm.py makes them; "
+                                                 "default: a new one in --work")
     a.add_argument("--work", metavar="DIR", help="folder for what is made on the way, kept; default: a temporary one")
     return a.parse_args()
 
@@ -435,38 +438,25 @@ def main():
         if not os.path.isfile(path):
             subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "make_synthetic_gguf.py"), shape, path], check=True)
         args.model = (args.model or []) + [path]
-    about = machine(b)
-    head = "%(card)s, driver %(driver)s, commit %(commit)s, backend %(backend)s, %(date)s" % about
-    print(head, flush=True)
-    start = time.monotonic()
+    b.about, b.started = machine(b), time.monotonic()
+    print("%(card)s, driver %(driver)s, commit %(commit)s, backend %(backend)s, %(date)s" % b.about, flush=True)
+
+    def ended(number, frame):
+        b.ended(b.running)
+        os._exit(1)
+    signal.signal(signal.SIGTERM, ended)
+    signal.signal(signal.SIGINT, ended)
     for name, fn in (("goldens", goldens), ("variants", variants), ("check", check), ("graph", graph), ("flat", flat),
                      ("cold", cold), ("damaged", damaged), ("memcheck", memcheck), ("racecheck", racecheck),
                      ("startup", startup), ("bench", bench), ("routes", routes), ("tune", tune)):
         b.part(name, fn)
-    about["seconds"] = round(time.monotonic() - start, 1)
-    return report(b, about, head)
-
-
-def report(b, about, head):
+    b.workers.end()
     if not b.rows:
-        print("run_gpu: no part matches '%s'" % b.args.only)
+        print("run_gpu: no part matches '%s'" % args.only)
         return 2
-    lines = [head, "", "| part | cases | failed | s | status | note |", "|---|---|---|---|---|---|"]
-    lines += ["| %s | %d | %d | %.1f | %s | %s |" % (r["part"], r["cases"], r["failed"], r["seconds"], r["status"], r["note"])
-              for r in b.rows]
-    failed = sum(r["failed"] for r in b.rows)
-    lines.append("\n%d failed, %.0f s" % (failed, about["seconds"]))
-    with open(os.path.join(b.out, "report.txt"), "w", encoding="utf-8") as f:
-        f.write("\n".join(lines) + "\n")
-    with open(os.path.join(b.out, "report.json"), "w", encoding="utf-8") as f:
-        json.dump(dict(about, parts=b.rows, failures=b.failures), f, indent=1)
-    if b.failures:
-        with open(os.path.join(b.out, "failures.txt"), "w", encoding="utf-8") as f:
-            for x in b.failures:
-                f.write("== %s\n%s\n" % (x["case"], x["why"]))
-    print(lines[-1].strip())
+    print(b.report())
     b.clean()
-    return 1 if failed else 0
+    return 1 if b.failures else 0
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Gpu(CliCase):
 
     def clean(self, r):
         """Nothing of the card is left over, nothing was done that a capture forbids."""
-        for what in ("live", "host", "streams", "events", "misuse"):
+        for what in ("live", "host", "streams", "events", "held", "misuse"):
             self.assertEqual(r.report[what], 0, (what, r.err))
         self.assertEqual(r.report["modules"] - r.report["unloads"], r.report.get("refused", 0), r.err)
 

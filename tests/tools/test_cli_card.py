@@ -29,7 +29,7 @@ class Card(CliCase):
     def clean(self):
         with open(self.path("report")) as f:
             report = json.load(f)
-        for what in ("live", "host", "streams", "events", "misuse"):
+        for what in ("live", "host", "streams", "events", "held", "misuse"):
             self.assertEqual(report[what], 0, what)
         return report
 
@@ -43,6 +43,14 @@ class Card(CliCase):
             self.assertEqual([t["id"] for t in row["top_logprobs"]], [0, 1])
             self.assertAlmostEqual(row["logprob"], -math.log(len(table.TOKENS)), places=5)
         self.clean()
+
+    def test_context_is_made_once(self):
+        """It takes a quarter of a second, and the device is asked and opened several times."""
+        for backend in ("cuda", "auto"):
+            self.card("run", self.model, "-p", "A", "-n", "2", "--backend", backend)
+            self.assertEqual(self.clean()["contexts"], 1, backend)
+        self.card("bench", self.model, "-p", "4", "-n", "2", "-r", "1", "--backend", "cuda")
+        self.assertEqual(self.clean()["contexts"], 1)
 
     def test_hits_and_compiles(self):
         args = ["run", self.model, "-p", "A", "-n", "2", "--backend", "cuda"]

@@ -51,7 +51,7 @@ class Tune(CliCase):
         j = r.json
         with open(self.path("report")) as f:
             report = json.load(f)
-        for what in ("live", "host", "streams", "events", "misuse"):
+        for what in ("live", "host", "streams", "events", "held", "misuse"):
             self.assertEqual(report[what], 0, what)
         self.assertEqual(report["modules"], report["unloads"])
         self.assertEqual(report["instantiated"], report["graphs_destroyed"])
