@@ -166,14 +166,17 @@ class Bench:
         self.failures = []
         self.goldens = self.find_goldens()
 
-    def program(self, name):
+    def find(self, name):
         for folder in ("", "tests"):
             path = os.path.join(os.path.abspath(self.args.build_dir), folder, name)
             if os.path.isfile(path):
                 if not os.access(path, os.X_OK):
                     os.chmod(path, 0o755)
                 return path
-        sys.exit("run_gpu: %s has no %s" % (self.args.build_dir, name))
+        return None
+
+    def program(self, name):
+        return self.find(name) or sys.exit("run_gpu: %s has no %s" % (self.args.build_dir, name))
 
     def find_goldens(self):
         """Golden models whose architecture has a config, and quantised ones of types that quern reads."""

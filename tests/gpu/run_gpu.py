@@ -4,7 +4,7 @@ function, the graph against direct launches, memory over many tokens, cold and d
 and speed. No network. Prints a table; OUT_DIR gets report.txt, report.json and, where something failed, failures.txt, all written
 as soon as something is known. Models of the goldens run many to a process (gpu_cases many), which keeps the context.
 
-Parts (--only GLOB): goldens, variants, check, graph, flat, cold, damaged, memcheck, racecheck, startup, bench, routes
+Parts (--only GLOB): goldens, variants, check, real, graph, flat, cold, damaged, memcheck, racecheck, startup, bench, routes
 (every way that an option selects, beside the default), tune.
 """
 import argparse
@@ -19,6 +19,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from gpu_lib import ROOT, UBATCH, VARIANTS, WAYS, Bench, Skip, last_line  # noqa: E402
+from gpu_real import real  # noqa: E402
 
 # Largest NMSE against the exact logits where activations are f32 or f16: 1e-5, or where the model's own noise of an f16
 # cache is of that size, the golden's tolerance for it; prefill rounds activations to f16 as well, four times that.
@@ -416,6 +417,7 @@ def arguments():
     a.add_argument("--only", default="*", metavar="GLOB", help="parts to run")
     a.add_argument("--models", help="names of golden models, separated by commas; default: all")
     a.add_argument("--text-model", metavar="FILE", help="a real model for check, graph and flat; default: SmolLM2 in models/")
+    a.add_argument("--real-models", metavar="DIR", help="folder of real models for the part real; default: models/")
     a.add_argument("--model", action="append", metavar="FILE", help="a model for startup and bench; may be repeated")
     a.add_argument("--make", action="append", default=[], metavar="SHAPE",
                    help="first make a file of this shape with scripts/make_synthetic_gguf.py (numpy) and take it as --model")
@@ -446,7 +448,7 @@ def main():
         os._exit(1)
     signal.signal(signal.SIGTERM, ended)
     signal.signal(signal.SIGINT, ended)
-    for name, fn in (("goldens", goldens), ("variants", variants), ("check", check), ("graph", graph), ("flat", flat),
+    for name, fn in (("goldens", goldens), ("variants", variants), ("check", check), ("real", real), ("graph", graph), ("flat", flat),
                      ("cold", cold), ("damaged", damaged), ("memcheck", memcheck), ("racecheck", racecheck),
                      ("startup", startup), ("bench", bench), ("routes", routes), ("tune", tune)):
         b.part(name, fn)
