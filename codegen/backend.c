@@ -32,7 +32,10 @@ int qn_exec_select(qn_exec *e, int seq, qn_err *err)
 
 int qn_kv_rows(const qn_kv_cache *kv, const qn_exec_opts *opts)
 {
+    /* Long rings are whole tiles of the kernel that copies by tensors (runtime/cuda/lower_attention.c). */
+    const int tile = kv->k_dim > 128 ? 80 : 128, least = 8 * tile;
     int64_t ring = (int64_t)kv->window + opts->n_ubatch;
+    ring = ring < least ? ring : (ring + tile - 1) / tile * tile;
     return kv->window > 0 && ring < opts->n_ctx ? (int)ring : opts->n_ctx;
 }
 

@@ -52,7 +52,8 @@ typedef struct qn_exec_opts {
     bool rows_apart;        /* few rows: each goes through the weights by itself, as in decode */
     bool plain_gemv;        /* f16 and bf16 weights: a warp a row, as for f32 weights */
     bool plain_attention;   /* prompts through the kernels of decode */
-    bool tma_attention;     /* prompts through attention_tma.cu where it serves */
+    bool flash_attention;   /* prompts not through attention_tma.cu, where it serves (sm_90a) */
+    bool tma_attention;     /* a card or driver without what it needs is an error */
     qn_weight_cache weight_cache;
     qn_prefill prefill;
     bool no_tune; /* nothing that was chosen by measuring: neither algorithms of products nor kernels */

@@ -1,18 +1,23 @@
 // attention_tma.cu: attention of many query rows by the products of warpgroups (sm_90a), where a warp of its
 // own has the tensor memory accelerator bring keys and values (after FlashAttention-3: Shah et al., 2024).
 // Each tile has two barriers, "full" and "empty", so that the two warpgroups may drift apart; blocks stay and
-// take (head, rows) pairs from a counter, those with the most keys first. Heads of 64 or 128 dimensions, k as
-// v. Launch: as many blocks as fit; 32 * spec::warps threads of consumers, then 128 of which one produces.
-// shared: 1024 bytes to align, K and V spec::stages times [keys][64] a 64 dimensions, barriers. maps: boxes
-// of 64 values x keys x dimensions / 64 x 1 head of the caches; counter: two words, zero between launches.
+// take (head, rows) pairs from a counter, those with the most keys first. As many dimensions of k as of v, a
+// multiple of 8; queries in registers, or in shared memory where there are over 128. Launch: as many blocks
+// as fit; 32 * spec::warps threads of consumers, then 128 of which one produces. shared: 1024 bytes to align,
+// K and V spec::stages times [keys][64] a 64 dimensions, where q_shared the queries [block_rows][64] a 64
+// dimensions, barriers. maps: of the caches, boxes of 64 values x keys x dimensions / 64 x 1 head, or (where
+// 64 does not divide the dimensions) spec::boxes of 64 values side by side, the last one zero beyond the
+// head; counter: two words, zero between launches.
 #include "attention_wgmma.cuh"
 
-constexpr int halves = spec::k_dim / 64, tile_bytes = spec::keys * spec::k_dim * 2;
+constexpr int wide = (spec::k_dim + 63) / 64 * 64, tile_bytes = spec::keys * wide * 2;
+constexpr int query_bytes = q_shared ? block_rows * wide * 2 : 0;
 enum { TILE_FULL, TILE_EMPTY, BARRIERS };
 
 // Where things lie in shared memory.
 struct areas {
     u8 *k, *v;
+    half_t *q;
     u64 *barriers; // TILE_FULL, TILE_EMPTY, then full and empty of each stage of K, of V
     i32 *tile;     // the pair that the consumers are to do; -1: none is left
 };
@@ -22,8 +27,9 @@ QN_DEV areas find_areas()
     u8 *base = qn_shared<u8>(0);
     base += (1024 - ptx_shared_address(base) % 1024) % 1024;
     u8 *v = base + spec::stages * tile_bytes;
-    u64 *barriers = (u64 *)(v + spec::stages * tile_bytes);
-    return areas{base, v, barriers, (i32 *)(barriers + BARRIERS + 4 * spec::stages)};
+    u8 *q = v + spec::stages * tile_bytes;
+    u64 *barriers = (u64 *)(q + query_bytes);
+    return areas{base, v, (half_t *)q, barriers, (i32 *)(barriers + BARRIERS + 4 * spec::stages)};
 }
 
 QN_DEV u64 *full(const areas &s, int of_v, int stage)
@@ -58,8 +64,12 @@ QN_DEV void load(const areas &s, const void *map, int of_v, int i, int n, int g,
     const int stage = i % spec::stages;
     ptx_barrier_wait(empty(s, of_v, stage), (i / spec::stages & 1) ^ 1);
     ptx_barrier_expect(full(s, of_v, stage), tile_bytes);
-    ptx_tensor_load((of_v ? s.v : s.k) + stage * tile_bytes, map, full(s, of_v, stage), 0,
-                    seq * spec::kv_rows + n * spec::keys % spec::kv_rows, 0, g);
+#pragma unroll
+    for (int b = 0; b < spec::boxes; b++) {
+        ptx_tensor_load((of_v ? s.v : s.k) + stage * tile_bytes + b * (spec::keys * 128), map,
+                        full(s, of_v, stage), 64 * b, seq * spec::kv_rows + n * spec::keys % spec::kv_rows, 0,
+                        g);
+    }
 }
 
 // One thread. Tiles come in the order in which the consumers need them: K0 K1 V0 K2 V1 ...
@@ -101,18 +111,33 @@ QN_DEV void release(u64 *barrier)
     }
 }
 
+// A pair's queries. In shared memory they take the place of those before, whose products all have waited for.
+QN_DEV void take_queries(const areas &s, running &w, query_tile &qf, const float *q, i64 q_stride,
+                         const place &p, int n_rows)
+{
+    if constexpr (q_shared) {
+        ptx_named_barrier(1, threads);
+        load_queries(w, qf, s.q, q, q_stride, p, n_rows);
+        ptx_fence_async();
+        ptx_named_barrier(1, threads);
+    } else {
+        load_queries(w, qf, nullptr, q, q_stride, p, n_rows);
+    }
+}
+
 // One pair; tiles i, i + 1, ... of the block's count. Returns the count behind it.
 QN_DEV int attend(const areas &s, const place &p, running &w, const query_tile &qf, int i)
 {
     const u64 k_at = matrix_at(ptx_shared_address(s.k), 16),
-              v_at = matrix_at(ptx_shared_address(s.v), spec::keys * 128);
+              v_at = matrix_at(ptx_shared_address(s.v), spec::keys * 128),
+              q_at = matrix_at(ptx_shared_address(s.q) + threadIdx.x / 128 * (64 * 128), 16);
     score_tile scores;
     weight_tile weights;
     row_pair keep;
     const int oldest = p.low / spec::keys;
     int n = (p.end - 1) / spec::keys, stage = i % spec::stages;
     ptx_barrier_wait(full(s, 0, stage), i / spec::stages & 1);
-    start_scores(scores, qf, 0, k_at + (u64)(stage * tile_bytes >> 4));
+    start_scores(scores, qf, q_at, k_at + (u64)(stage * tile_bytes >> 4));
     ptx_wgmma_wait<0>();
     ptx_pin<spec::keys / 2>(&scores[0][0][0]);
     release(empty(s, 0, stage));
@@ -126,7 +151,7 @@ QN_DEV int attend(const areas &s, const place &p, running &w, const query_tile &
     // there.
     for (; n > oldest; n--, i++) {
         const int next = (i + 1) % spec::stages;
-        start_scores(scores, qf, 0, k_at + (u64)(next * tile_bytes >> 4));
+        start_scores(scores, qf, q_at, k_at + (u64)(next * tile_bytes >> 4));
         ptx_barrier_wait(full(s, 1, stage), i / spec::stages & 1);
         start_values(w, weights, v_at + (u64)(stage * tile_bytes >> 4));
         ptx_wgmma_wait<1>();
@@ -191,7 +216,7 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const void *k_map, c
         const place p = place_of_pair(st, t);
         running w;
         query_tile qf;
-        load_queries(w, qf, nullptr, q, q_stride, p, n_rows);
+        take_queries(s, w, qf, q, q_stride, p, n_rows);
         i = attend(s, p, w, qf, i);
         write_rows(w, out, out_stride, half_rows, row_scale, p, n_rows);
     }

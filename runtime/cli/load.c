@@ -16,8 +16,8 @@
 
 const qn_model_args qn_model_args_defaults = {.n_ctx = -1};
 
-enum { ATTENTION_FLASH, ATTENTION_PLAIN, ATTENTION_TMA };
-const char *const qn_attention_names[] = {"flash", "plain", "tma", NULL};
+enum { ATTENTION_AUTO, ATTENTION_FLASH, ATTENTION_PLAIN, ATTENTION_TMA };
+const char *const qn_attention_names[] = {"auto", "flash", "plain", "tma", NULL};
 enum { DECODE_MMA, DECODE_ROWS };
 const char *const qn_decode_attentions[] = {"mma", "rows", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", NULL};
@@ -61,9 +61,10 @@ static const qn_opt backend_opts[] = {
     {"--variant", "NAME", "Kernels of an older card: sm75, sm80, sm90a (backend cuda).", QN_OPT_STR,
      offsetof(qn_model_args, variant)},
     {"--attention", "NAME",
-     "Of prompts: flash; tma, a kernel of sm_90a for heads of 64 and 128 whose keys and values a thread of "
-     "its "
-     "own fetches; plain, the kernels of decode (backend cuda). Default: flash.",
+     "Of prompts: tma, a kernel of sm_90a whose keys and values a thread of its own fetches; flash, which "
+     "serves "
+     "all; plain, the kernels of decode (backend cuda). Default: auto, tma where it serves and flash "
+     "elsewhere.",
      QN_OPT_CHOICE, offsetof(qn_model_args, attention), 0, 0, qn_attention_names},
     {"--prefill", "NAME",
      "Products of prompts: cublaslt; mma, an own kernel; mmq, 8-bit activations; wgmma, of sm_90a, from "
@@ -223,6 +224,7 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .rows_apart = a->rows_apart,
         .plain_gemv = a->plain_gemv,
         .plain_attention = a->attention == ATTENTION_PLAIN,
+        .flash_attention = a->attention == ATTENTION_FLASH,
         .tma_attention = a->attention == ATTENTION_TMA,
         .weight_cache = (quern_weight_cache)a->weight_cache,
         .prefill = (quern_prefill)a->prefill,

@@ -36,7 +36,7 @@ static const qn_opt target_opts[] = {
      offsetof(qn_target_args, model.weight_cache), 0, 0, qn_weight_cache_names},
     {"--prefill", "NAME", "As in run. Default: auto.", QN_OPT_CHOICE, offsetof(qn_target_args, model.prefill),
      0, 0, qn_prefill_names},
-    {"--attention", "NAME", "As in run. Default: flash.", QN_OPT_CHOICE,
+    {"--attention", "NAME", "As in run. Default: auto.", QN_OPT_CHOICE,
      offsetof(qn_target_args, model.attention), 0, 0, qn_attention_names},
     {"--tune", "WHEN",
      "As in run: off shows kernels as shipped. Default: auto, with what is kept for the device.", QN_OPT_STR,

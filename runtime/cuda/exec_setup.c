@@ -180,7 +180,10 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     }
     r = r ? r
           : x->cuda.api.MemsetD8Async(base, 0, total, x->stream); /* rows never written must stay finite */
-    if (o->tma_attention && !r) {
+    if (!x->cuda.api.TensorMapEncodeTiled && !o->tma_attention) {
+        x->base.opts.flash_attention = true;
+    }
+    if (x->dev.cc >= QN_TMA_CC && !o->flash_attention && !o->plain_attention && !r) {
         uint64_t maps;
         if (alloc(x, sizeof(qn_cu_tensor_map) * 2 * (size_t)p->n_kv, "tensor maps", &maps, err) ||
             alloc(x, 8, "attention pairs", &m->pairs, err) || qn_cuda_make_maps(x, maps, err)) {

@@ -13,6 +13,7 @@
 #include "cuda/knobs.h"
 
 enum {
+    QN_TMA_CC = 90, /* least compute capability with tensor copies */
     QN_FP8_CC = 89, /* least compute capability with products of e4m3 */
     QN_CUDA_FEW = 8,
     QN_CUDA_ACT_WIDTHS = 512,  /* different widths of products by tensor copies; more are refused */
@@ -229,7 +230,7 @@ void qn_cuda_kv_get(qn_cache_type type, const uint8_t *head, float *x, int dim);
 /* What attention_tma.cu copies of a cache at a time: boxes of 64 values, so many positions, dim / 64, one
  * head. keys 0: it does not serve this cache. */
 typedef struct qn_tma {
-    int keys, stages;
+    int keys, stages, boxes; /* boxes: copies a tile */
     uint64_t dims[4],
         strides[3]; /* values; bytes between positions, between 64s of dimensions, between heads */
     uint32_t box[4];

@@ -64,11 +64,21 @@ static int packed_heads(int group, int rows)
     return best;
 }
 
+/* The least width of the values' products on sm_90a that holds v_dim, at most 256. */
+static int value_width(int v_dim)
+{
+    static const int widths[] = {64, 96, 128, 256};
+    int i = 0;
+    while (widths[i] < v_dim) {
+        i++;
+    }
+    return widths[i];
+}
+
 /* Launch shape of attention_wgmma.cu; false: it does not serve these heads. */
 static bool choose_wgmma(const lowerer *l, const qn_spec_attention *sp, shape *out, int *v_part,
                          size_t *shared)
 {
-    static const int widths[] = {64, 96, 128, 256}; /* that its products have */
     bool narrow = sp->k_dim <= 128 && sp->v_dim <= 128,
          large = sp->k_dim > 128 && sp->k_dim <= 256 && sp->v_dim <= 256;
     if (l->opts->variant < QN_VARIANT_SM90A || !(narrow || large) || sp->k_dim <= 32 || sp->v_dim <= 32) {
@@ -78,8 +88,7 @@ static bool choose_wgmma(const lowerer *l, const qn_spec_attention *sp, shape *o
      */
     *out = (shape){.warps = narrow ? 4 : 8, .tiles = 1, .stages = 2};
     out->keys = !narrow ? 80 : sp->k_dim <= 64 && sp->v_dim <= 64 ? 128 : 96;
-    for (int i = 0; (*v_part = widths[i]) < sp->v_dim; i++) {
-    }
+    *v_part = value_width(sp->v_dim);
     size_t k_wide = (size_t)(sp->k_dim + 63) / 64 * 64, v_wide = (size_t)(*v_part + 63) / 64 * 64;
     *shared = 1024 + 8 + 4 * (size_t)out->keys * (k_wide + v_wide) +
               (narrow ? 0 : 32 * (size_t)out->warps * k_wide);
@@ -88,20 +97,35 @@ static bool choose_wgmma(const lowerer *l, const qn_spec_attention *sp, shape *o
 
 qn_tma qn_tma_of(const qn_kv_cache *kv, const qn_exec_opts *opts)
 {
-    qn_tma t = {0};
+    /* Tiles in shared memory by dimensions: where queries are there too, keys that leave room for them. */
+    static const struct {
+        int most_dims, keys, stages;
+    } tiles[] = {{64, 128, 3}, {128, 128, 2}, {256, 80, 2}};
     uint64_t dim = (uint64_t)kv->k_dim, rows = (uint64_t)qn_kv_rows(kv, opts),
              heads = (uint64_t)kv->n_head_kv;
-    int keys = 128;
-    bool ring = rows < (uint64_t)opts->n_ctx && rows % (uint64_t)keys != 0; /* a tile would go over its end */
-    if (!opts->tma_attention || opts->k_type != QN_CACHE_F16 || opts->v_type != QN_CACHE_F16 ||
-        kv->k_dim != kv->v_dim || (dim != 64 && dim != 128) || ring) {
-        return t;
+    bool served =
+        kv->k_dim == kv->v_dim && dim % 8 == 0 && dim > 32 && dim <= 256 && (dim <= 128 || dim > 192);
+    if (opts->flash_attention || opts->plain_attention || opts->k_type != QN_CACHE_F16 ||
+        opts->v_type != QN_CACHE_F16 || !served) {
+        return (qn_tma){0};
     }
-    return (qn_tma){.keys = keys,
-                    .stages = dim == 64 ? 3 : 2,
-                    .dims = {64, rows * (uint64_t)qn_n_seq(opts), dim / 64, heads},
-                    .strides = {2 * heads * dim, 128, 2 * dim},
-                    .box = {64, (uint32_t)keys, (uint32_t)dim / 64, 1}};
+    int i = 0;
+    while ((int)dim > tiles[i].most_dims) {
+        i++;
+    }
+    if (rows < (uint64_t)opts->n_ctx && rows % (uint64_t)tiles[i].keys != 0) {
+        return (qn_tma){0}; /* a ring: a tile would go over its end */
+    }
+    /* One box a tile where rows are whole pieces of 64 values, else one a piece, cut off at the head's end.
+     */
+    bool whole = dim % 64 == 0;
+    uint64_t pieces = (dim + 63) / 64;
+    return (qn_tma){.keys = tiles[i].keys,
+                    .stages = tiles[i].stages,
+                    .boxes = whole ? 1 : (int)pieces,
+                    .dims = {whole ? 64 : dim, rows * (uint64_t)qn_n_seq(opts), whole ? pieces : 1, heads},
+                    .strides = {2 * heads * dim, whole ? 128 : 2 * dim, 2 * dim},
+                    .box = {64, (uint32_t)tiles[i].keys, whole ? (uint32_t)pieces : 1, 1}};
 }
 
 /* attention_tma.cu: one query head and 128 rows at a time, blocks that stay. */
@@ -113,7 +137,8 @@ static int lower_tma(lowerer *l, const qn_tma *t)
     const qn_cuda_mem *m = l->opts->mem;
     bool f32 = true, aligned = s->in[0].col % 4 == 0 && qn_lower_stride(l, s->in[0]) % 4 == 0;
     int half = s->out[0].width == sp->n_head * sp->v_dim ? qn_lower_half_out(l, s->out[0], &f32) : 0;
-    size_t tiles = 2 * (size_t)t->stages * (size_t)t->keys * (size_t)sp->k_dim * 2;
+    size_t wide = (size_t)(sp->k_dim + 63) / 64 * 64, queries = wide > 128 ? 16 * WARPS * wide * 2 : 0;
+    size_t tiles = 2 * (size_t)t->stages * (size_t)t->keys * wide * 2 + queries;
     launch k = {.kernel = "attention_tma.cu",
                 .path = "wgmma, TMA",
                 .consts = {{"warps", WARPS, false},
@@ -121,13 +146,14 @@ static int lower_tma(lowerer *l, const qn_tma *t)
                            {"keys", t->keys, false},
                            {"stages", t->stages, false},
                            {"heads", 1, false},
-                           {"v_part", sp->v_dim, false},
+                           {"v_part", value_width(sp->v_dim), false},
+                           {"boxes", t->boxes, false},
                            {"kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec), false},
                            {"q_vec", aligned ? 4 : 1, false},
                            {"swizzled", 1, false},
                            {"half_out", half, true},
                            {"f32_out", f32, false}},
-                .n_const = 11,
+                .n_const = 12,
                 .grid = {l->opts->multiprocessors > 0 ? (uint32_t)l->opts->multiprocessors : 1, 1, 1},
                 .threads = 32 * WARPS + 128,
                 .shared = (uint32_t)(1024 + tiles + 8 * (2 + 4 * (size_t)t->stages) + 8),

@@ -234,7 +234,8 @@ typedef struct quern_session_params {
     bool persistent;        /* decode as one launch a token whose blocks wait for each other */
     bool rows_apart;      /* several sequences, short prompts: each row goes through the weights by itself */
     bool plain_gemv;      /* decode: f16 and bf16 weights by the kernels of f32 ones */
-    bool tma_attention;   /* prompts: keys and values by tensor copies, where the heads allow it (sm_90a) */
+    bool flash_attention; /* prompts: no keys and values by tensor copies, which sm_90a has for most heads */
+    bool tma_attention;   /* prompts: an error where there are no tensor copies (before sm_90a) */
     bool plain_attention; /* prompts through decode's f32 attention kernel, for bisecting */
     bool rows_attention;  /* decode's attention in f32 on the plain cores, not on the tensor cores */
     quern_weight_cache weight_cache;

@@ -80,6 +80,7 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .rows_apart = p->rows_apart,
         .plain_gemv = p->plain_gemv,
         .plain_attention = p->plain_attention,
+        .flash_attention = p->flash_attention,
         .tma_attention = p->tma_attention,
         .weight_cache = (qn_weight_cache)p->weight_cache,
         .prefill = (qn_prefill)p->prefill,

@@ -149,7 +149,7 @@ static int alloc_maps(emu_exec *x, qn_err *err)
 {
     const qn_plans *p = x->base.plans;
     qn_cuda_mem *m = &x->mem;
-    for (int i = 0; i < p->n_kv && x->base.opts.tma_attention; i++) {
+    for (int i = 0; i < p->n_kv; i++) {
         qn_tma t = qn_tma_of(&p->kv[i], &x->base.opts);
         for (int v = 0; v < 2 && t.keys; v++) {
             emu_tensor_map map = {.base = v ? m->v[i] : m->k[i]};

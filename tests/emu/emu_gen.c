@@ -28,7 +28,7 @@ static int add_route(int i, qn_lower_opts *lo, qn_exec_opts *o, const qn_plans *
     qn_type type = s->op->id == QN_OP_LINEAR ? s->w[0]->type : QN_F32;
     lo->variant = i == 9 ? QN_VARIANT_SM75 : i >= 12 ? QN_VARIANT_SM90A : QN_VARIANT_SM80;
     lo->persistent = i == 10;
-    o->tma_attention = i == 12;
+    o->flash_attention = i != 12;
     o->prefill = i == 9 || i == 11 ? QN_PREFILL_MMQ : i > 12 ? QN_PREFILL_WGMMA : QN_PREFILL_AUTO;
     if (i == 16) {
         lo->variant = QN_VARIANT_SM80;

@@ -407,7 +407,7 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, ran
     c->exec.f32_activations = w->f32;
     c->exec.prefill = w->route;
     c->exec.weight_cache = w->route == QN_PREFILL_FP8 ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_AUTO;
-    c->exec.tma_attention = w->tma;
+    c->exec.flash_attention = !w->tma;
     c->exec.rows_attention = w->rows_attention;
     c->exec.no_fuse = w->no_fuse;
     c->exec.n_ubatch = w->rows > CASE_UBATCH ? CASE_ROWS : c->exec.n_ubatch;

@@ -336,7 +336,7 @@ ROUTES = [("decode", DECODE, []), ("decode", DECODE, ["--persistent"]), ("decode
           ("prompt", PROMPT, []), ("prompt", PROMPT, ["--no-tune"]), ("prompt", PROMPT, ["--weight-cache", "off"]),
           ("prompt", PROMPT, ["--weight-cache", "serial"]), ("prompt", PROMPT, ["--prefill", "mma"]),
           ("prompt", PROMPT, ["--prefill", "mmq"]), ("prompt", PROMPT, ["--prefill", "wgmma"]),
-          ("prompt", SHORT, ["--prefill", "wgmma"]), ("prompt", PROMPT, ["--prefill", "fp8"]), ("prompt", PROMPT, ["--attention", "tma"]),
+          ("prompt", SHORT, ["--prefill", "wgmma"]), ("prompt", PROMPT, ["--prefill", "fp8"]), ("prompt", PROMPT, ["--attention", "flash"]),
           ("prompt", PROMPT, ["--no-fuse"]), ("prompt", PROMPT, ["--variant", "sm80"])]
 
 

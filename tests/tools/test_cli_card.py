@@ -124,7 +124,7 @@ class Card(CliCase):
         for extra, cached in ((["--weight-cache", "on"], True), (["--weight-cache", "off"], False),
                               (["--weight-cache", "serial"], False), (["--prefill", "mma"], True),
                               (["--prefill", "mmq"], True), (["--prefill", "wgmma"], True), (["--prefill", "fp8"], True),
-                              (["--attention", "tma"], True), ([], True)):
+                              (["--attention", "tma"], True), (["--attention", "flash"], True), ([], True)):
             r = self.card(*args, *extra)
             self.assertEqual("weight cache" in r.err, cached, (extra, r.err))
             self.clean()

@@ -223,7 +223,7 @@ static void bytes(void **state)
 static void tensor_copies(void **state)
 {
     (void)state;
-    qn_exec_opts o = {.n_ctx = 4096, .n_ubatch = 512, .tma_attention = true};
+    qn_exec_opts o = {.n_ctx = 4096, .n_ubatch = 512};
     qn_kv_cache kv = {.n_head_kv = 8, .k_dim = 128, .v_dim = 128};
     qn_tma t = qn_tma_of(&kv, &o);
     assert_int_equal(t.keys, 128);
@@ -231,16 +231,28 @@ static void tensor_copies(void **state)
     assert_true(t.dims[0] == 64 && t.dims[1] == 4096 && t.dims[2] == 2 && t.dims[3] == 8);
     kv.window = 1024; // a ring of 1536 rows
     assert_int_equal(qn_tma_of(&kv, &o).keys, 128);
-    kv.window = 1000; // of 1512: no multiple of a tile
+    kv.window = 1000; // of 1512, and so of 1536 rows
+    assert_int_equal(qn_tma_of(&kv, &o).dims[1], 1536);
+    kv.window = 100; // of 612: no multiple of a tile
     assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
     kv.window = 0;
     kv.v_dim = 64;
     assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
-    kv.k_dim = kv.v_dim = 96;
-    assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
     kv.k_dim = kv.v_dim = 64;
     assert_int_equal(qn_tma_of(&kv, &o).stages, 3);
-    o.tma_attention = false;
+    kv.k_dim = kv.v_dim = 96; // two boxes, the second cut off at the head's end
+    t = qn_tma_of(&kv, &o);
+    assert_true(t.keys == 128 && t.boxes == 2 && t.dims[0] == 96 && t.dims[2] == 1 && t.box[2] == 1);
+    kv.k_dim = kv.v_dim = 256;
+    kv.window = 1024; // of 1536 rows, 19.2 tiles: 1600
+    t = qn_tma_of(&kv, &o);
+    assert_true(t.keys == 80 && t.boxes == 1 && t.dims[1] == 1600 && t.dims[2] == 4 && t.box[2] == 4);
+    kv.k_dim = kv.v_dim = 192; // no product has such a width
+    assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
+    kv.k_dim = kv.v_dim = 100; // rows of heads that are no whole pieces of 16 bytes
+    assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
+    kv.k_dim = kv.v_dim = 128;
+    o.flash_attention = true;
     assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
 }
 
