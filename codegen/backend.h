@@ -54,6 +54,7 @@ typedef struct qn_exec_opts {
     bool plain_attention;   /* prompts through the kernels of decode */
     bool flash_attention;   /* prompts not through attention_tma.cu, where it serves (sm_90a) */
     bool tma_attention;     /* a card or driver without what it needs is an error */
+    bool f32_products;      /* prompts: no products as f16 */
     qn_weight_cache weight_cache;
     qn_prefill prefill;
     bool no_tune; /* nothing that was chosen by measuring: neither algorithms of products nor kernels */

@@ -17,6 +17,8 @@
 const qn_model_args qn_model_args_defaults = {.n_ctx = -1};
 
 enum { ATTENTION_AUTO, ATTENTION_FLASH, ATTENTION_PLAIN, ATTENTION_TMA };
+enum { PRODUCTS_F16, PRODUCTS_F32 };
+const char *const qn_product_names[] = {"f16", "f32", NULL};
 const char *const qn_attention_names[] = {"auto", "flash", "plain", "tma", NULL};
 enum { DECODE_MMA, DECODE_ROWS };
 const char *const qn_decode_attentions[] = {"mma", "rows", NULL};
@@ -71,6 +73,9 @@ static const qn_opt backend_opts[] = {
      "quantised "
      "weights; auto (backend cuda). Default: auto.",
      QN_OPT_CHOICE, offsetof(qn_model_args, prefill), 0, 0, qn_prefill_names},
+    {"--products", "NAME",
+     "Products of prompts between the library and the next kernel: f16 or f32 (backend cuda). Default: f16.",
+     QN_OPT_CHOICE, offsetof(qn_model_args, products), 0, 0, qn_product_names},
     {"--weight-cache", "NAME",
      "Weights kept as f16 for prompts: on; off: made for each use, beside the products; serial: between them "
      "(backend cuda). Default: auto, on where memory allows.",
@@ -223,6 +228,7 @@ quern_session_params qn_cli_session_params(const qn_model_args *a)
         .persistent = a->persistent,
         .rows_apart = a->rows_apart,
         .plain_gemv = a->plain_gemv,
+        .f32_products = a->products == PRODUCTS_F32,
         .plain_attention = a->attention == ATTENTION_PLAIN,
         .flash_attention = a->attention == ATTENTION_FLASH,
         .tma_attention = a->attention == ATTENTION_TMA,

@@ -9,7 +9,7 @@ typedef struct qn_model_args {
     const char *path;
     const char *config_dir, *kernel_dir;
     int n_ctx; /* -1: not given, 0: the trained context */
-    int backend, device, attention, decode_attention, weight_cache, prefill, k_type, v_type;
+    int backend, device, attention, decode_attention, weight_cache, prefill, products, k_type, v_type;
     int n_threads;
     int n_batch, n_ubatch;
     bool deterministic; /* nothing that a session holds of an earlier prompt is used again */
@@ -32,7 +32,8 @@ qn_opt_group qn_load_group(qn_model_args *a);
 qn_opt_group qn_backend_group(qn_model_args *a);
 qn_opt_group qn_device_group(qn_model_args *a); /* without threads and chunk sizes */
 /* Names of quern_weight_cache, quern_prefill and of kernels of attention, NULL-terminated. */
-extern const char *const qn_weight_cache_names[], *const qn_prefill_names[], *const qn_attention_names[];
+extern const char *const qn_weight_cache_names[], *const qn_prefill_names[], *const qn_attention_names[],
+                                                                                 *const qn_product_names[];
 
 /* Makes `positional` (may be NULL) the model's path where -m gave none. -1: go on, else the exit status. */
 int qn_model_args_finish(qn_model_args *a, const char *command, const char *positional);

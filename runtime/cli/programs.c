@@ -38,6 +38,8 @@ static const qn_opt target_opts[] = {
      0, 0, qn_prefill_names},
     {"--attention", "NAME", "As in run. Default: auto.", QN_OPT_CHOICE,
      offsetof(qn_target_args, model.attention), 0, 0, qn_attention_names},
+    {"--products", "NAME", "As in run. Default: f16.", QN_OPT_CHOICE,
+     offsetof(qn_target_args, model.products), 0, 0, qn_product_names},
     {"--tune", "WHEN",
      "As in run: off shows kernels as shipped. Default: auto, with what is kept for the device.", QN_OPT_STR,
      offsetof(qn_target_args, model.tune)},

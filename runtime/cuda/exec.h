@@ -12,7 +12,7 @@
 enum { QN_GEMM_ALGOS = 8 };
 typedef struct qn_gemm_plan {
     int n_in, n_out, ld_out, rows;
-    bool bf16, fp8;
+    bool bf16, fp8, half_out;
     uint32_t align[3]; /* of w, a, out: bytes, at most 256 */
     qn_lt_desc desc;
     qn_lt_layout a, b, c;

@@ -1,4 +1,5 @@
 /* gemm.c: matrix products of prefill through cuBLASLt; each shape is planned once. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,7 +89,9 @@ static int make_plan(qn_gemm *g, qn_gemm_plan *p, qn_err *err)
     s = s ? s : lt->MatmulDescSetAttribute(p->desc, QN_LT_DESC_TRANSA, &op, sizeof op);
     s = s ? s : lt->MatrixLayoutCreate(&p->a, in, (uint64_t)p->n_in, (uint64_t)p->n_out, p->n_in);
     s = s ? s : lt->MatrixLayoutCreate(&p->b, in, (uint64_t)p->n_in, (uint64_t)p->rows, p->n_in);
-    s = s ? s : lt->MatrixLayoutCreate(&p->c, QN_LT_R_32F, (uint64_t)p->n_out, (uint64_t)p->rows, p->ld_out);
+    s = s ? s
+          : lt->MatrixLayoutCreate(&p->c, p->half_out ? QN_LT_R_16F : QN_LT_R_32F, (uint64_t)p->n_out,
+                                   (uint64_t)p->rows, p->ld_out);
     s = s ? s : lt->MatmulPreferenceCreate(&pref);
     s = s ? s
           : lt->MatmulPreferenceSetAttribute(pref, QN_LT_PREF_MAX_WORKSPACE, &g->workspace_bytes,
@@ -118,7 +121,8 @@ qn_gemm_plan *qn_gemm_find(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_err *
     for (int i = 0; i < g->n; i++) {
         qn_gemm_plan *p = &g->plans[i];
         if (p->n_in == q->n_in && p->n_out == q->n_out && p->ld_out == q->ld_out && p->bf16 == q->bf16 &&
-            p->fp8 == (q->fp8 > 0) && p->rows == rows && memcmp(p->align, align, sizeof align) == 0) {
+            p->fp8 == (q->fp8 > 0) && p->half_out == q->half_out && p->rows == rows &&
+            memcmp(p->align, align, sizeof align) == 0) {
             return p;
         }
     }
@@ -138,7 +142,8 @@ qn_gemm_plan *qn_gemm_find(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_err *
                         .ld_out = q->ld_out,
                         .rows = rows,
                         .bf16 = q->bf16,
-                        .fp8 = q->fp8 > 0};
+                        .fp8 = q->fp8 > 0,
+                        .half_out = q->half_out};
     memcpy(p->align, align, sizeof align);
     if (make_plan(g, p, err)) {
         qn_fail_prefix(err, "%d x %d by %d rows", q->n_out, q->n_in, rows);
@@ -154,7 +159,8 @@ int qn_gemm_run(qn_gemm *g, const qn_cuda_gemm *q, int rows, qn_cu_stream stream
     if (!p) {
         return -1;
     }
-    const float up = q->fp8 ? g->fp8_up[q->fp8 - 1] : 1.0f, zero = 0.0f;
+    const float down = ldexpf(1.0f, -QN_CUDA_PRODUCT_SHIFT), zero = 0.0f;
+    const float up = q->fp8 ? g->fp8_up[q->fp8 - 1] : q->half_out ? down : 1.0f;
     void *out = (void *)(uintptr_t)q->out;
     qn_lt_status s = g->lt.api.Matmul(g->handle, p->desc, &up, (const void *)(uintptr_t)q->w, p->a,
                                       (const void *)(uintptr_t)q->a, p->b, &zero, out, p->c, out, p->c,

@@ -228,7 +228,10 @@ int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g)
         return -1;
     }
     a->is_gemm = true;
-    a->path = g->fp8 ? "cuBLASLt fp8" : g->bf16 ? "cuBLASLt bf16" : "cuBLASLt f16";
+    a->path = g->fp8        ? "cuBLASLt fp8"
+              : g->bf16     ? "cuBLASLt bf16"
+              : g->half_out ? "cuBLASLt f16, as f16"
+                            : "cuBLASLt f16";
     a->gemm = *g;
     return 0;
 }

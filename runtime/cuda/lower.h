@@ -32,6 +32,11 @@ enum {
 
 enum { QN_CUDA_HEAD_CHUNK = 64 << 20 };
 
+/* Products that come as f16 are multiplied with 2^-shift. Activations are below 2^11
+ * (kernel_src/half_row.cuh), so one leaves f16's range only where the magnitudes of a weight's row sum up to
+ * 131,008: 10 each over 12,288. */
+enum { QN_CUDA_PRODUCT_SHIFT = 12 };
+
 /* How the next tokens are chosen: the largest logit; sample_topk.cu; sample_full.cu. */
 typedef enum qn_cuda_choice {
     QN_CHOOSE_BEST,
@@ -139,10 +144,11 @@ int qn_product_weights(const qn_step *s, const qn_tensor *w[3]);
 bool qn_cuda_takes_mmq(const qn_step *s, const qn_exec_opts *opts);
 
 typedef struct qn_cuda_gemm {
-    uint64_t a, w, out; /* [rows][n_in], [n_out][n_in] 16-bit; [rows][ld_out] f32 */
+    uint64_t a, w, out; /* [rows][n_in], [n_out][n_in] 16-bit; [rows][ld_out] f32, or f16 */
     int n_in, n_out, ld_out;
     bool bf16;
-    int fp8; /* e4m3 operands: 1 + the number of the weights' power of two; 0: 16-bit ones */
+    bool half_out; /* out is f16, times 2^-QN_CUDA_PRODUCT_SHIFT */
+    int fp8;       /* e4m3 operands: 1 + the number of the weights' power of two; 0: 16-bit ones */
     qn_rows rows;
 } qn_cuda_gemm;
 

@@ -30,6 +30,7 @@ typedef struct lowerer {
     int h_made;                  /* how often a16 was written */
     int w16_turn;                /* area of 16-bit weights last written */
     const qn_step *from_product; /* a step whose input is still the product of the step before */
+    bool half_in;                /* the product is f16 */
     bool scaled;                 /* the product's rows wait for their factors in mem->row_scale */
     int w16, min_rows, max_rows; /* of the actions added now */
     bool makes_w16;
@@ -95,6 +96,17 @@ bool qn_lower_share(const qn_spec_linear *sp, const qn_tensor *const w[3], int p
 int qn_lower_linear_many(lowerer *l);
 int qn_lower_glu_many(lowerer *l);
 int qn_lower_glu_act(lowerer *l, bool raw);
+/* The 16-bit form that the readers of view v take as it is, where l->step writes it: 1 f16, 2 bf16, 0: none.
+ */
+int qn_lower_half_form(const lowerer *l, qn_view v);
+/* Are the products of step s one of the library, which may come as f16? */
+bool qn_lower_as_half(const lowerer *l, const qn_step *s);
+/* lower_rows.c: steps of many rows that 16 bytes fit. Do these kernels serve step s (norm, glu, rope_kv)? A
+ * glu only where its readers take 16-bit rows. */
+bool qn_lower_takes_rows(const lowerer *l, const qn_step *s);
+int qn_lower_norm_rows(lowerer *l);
+int qn_lower_glu_rows(lowerer *l, int half, bool f32);
+int qn_lower_rope_rows(lowerer *l);
 /* lower_fp8.c: as products of 16-bit operands; a weight's way into e4m3 rows, or (find) its largest value. */
 int qn_lower_products_fp8(lowerer *l, qn_view in, const qn_tensor *const *w, int n, uint64_t out, int ld_out);
 int qn_lower_fp8_weight(lowerer *l, const qn_tensor *t, bool find);

@@ -218,6 +218,9 @@ static int lower_norm(lowerer *l)
 {
     const qn_step *s = l->step, *before = l->from_product == s ? s - 1 : NULL;
     const qn_cuda_mem *m = l->opts->mem;
+    if (qn_lower_takes_rows(l, s)) {
+        return qn_lower_norm_rows(l);
+    }
     uint32_t threads = decode_threads(l, qn_row_threads(s->spec.norm.n));
     bool f32 = true, whole = s->spec.norm.groups == 1;
     const qn_step *next = norm_of_sum(l, s->spec.norm.residual && whole);
@@ -280,6 +283,9 @@ static int lower_rope_kv(lowerer *l)
     bool done;
     if (qn_lower_attention_rope(l, &done) || done) {
         return done ? 0 : -1;
+    }
+    if (qn_lower_takes_rows(l, s)) {
+        return qn_lower_rope_rows(l);
     }
     bool full = sp->qk_norm != QN_NORM_NONE && sp->qk_width == QN_QK_FULL; /* one block norms a whole row */
     int dim = full ? sp->n_head * sp->k_dim : sp->k_dim;

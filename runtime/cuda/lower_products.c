@@ -79,23 +79,35 @@ static int taken_form(const lowerer *l, const qn_step *r, qn_view v)
                   : 1;
 }
 
-int qn_lower_half_out(lowerer *l, qn_view v, bool *f32)
+/* The readers of v that follow at once: between them and l->step nothing else writes a16. A gated pair writes
+ * it itself. Returns the form they take; *end: the step behind them. */
+static int form_of_readers(const lowerer *l, qn_view v, const qn_step **end)
 {
-    const qn_step *end = l->plan->steps + l->plan->n_step, *r = l->step + 1;
+    const qn_step *last = l->plan->steps + l->plan->n_step, *r = l->step + 1;
     int form = 0;
-    *f32 = true;
-    if (l->mode != LOWER_PREFILL || l->opts->no_fuse || l->step->rows != QN_ROWS_TOKENS) {
-        return 0;
-    }
-    /* The readers that follow at once: between them and this step nothing else writes a16. A gated pair
-     * writes it itself. */
-    for (bool more = true; more && r < end && taken_form(l, r, v) && (!form || taken_form(l, r, v) == form);
+    bool fuse = l->mode == LOWER_PREFILL && !l->opts->no_fuse && l->step->rows == QN_ROWS_TOKENS;
+    for (bool more = fuse; more && r < last && taken_form(l, r, v) && (!form || taken_form(l, r, v) == form);
          r++) {
         form = taken_form(l, r, v);
         more = r->op->id == QN_OP_LINEAR;
     }
+    *end = r;
+    return form;
+}
+
+int qn_lower_half_form(const lowerer *l, qn_view v)
+{
+    const qn_step *end;
+    return form_of_readers(l, v, &end);
+}
+
+int qn_lower_half_out(lowerer *l, qn_view v, bool *f32)
+{
+    const qn_step *end;
+    int form = form_of_readers(l, v, &end);
+    *f32 = true;
     if (form) {
-        *f32 = qn_lower_read_later(l, r - 1, v);
+        *f32 = qn_lower_read_later(l, end - 1, v);
         l->h_view = v;
         l->h_bf16 = form == 2;
         l->h_q8 = false;
@@ -222,6 +234,25 @@ static int one_product(lowerer *l, const qn_tensor *const *w, int i, int n, qn_c
     return rc ? -1 : k - i;
 }
 
+/* Where 16-bit weights of a file lie is known on the device only, so of those it is one. */
+bool qn_lower_as_half(const lowerer *l, const qn_step *s)
+{
+    const qn_tensor *w[3];
+    const qn_cuda_mem *m = l->opts->mem;
+    const qn_exec_opts *o = l->opts->exec;
+    int n = qn_product_weights(s, w);
+    bool library = o->prefill == QN_PREFILL_AUTO || o->prefill == QN_PREFILL_CUBLASLT;
+    bool one = library && !o->f32_products && s->rows == QN_ROWS_TOKENS && w[0]->type != QN_BF16;
+    uint64_t kept = m->half ? m->half(m->user, w[0]) : 0, end = kept, n_out = 0;
+    for (int k = 0; k < n; k++) {
+        uint64_t at = m->half ? m->half(m->user, w[k]) : 0;
+        one = one && (n == 1 || !is_16bit(w[k])) && at == (kept ? end : 0);
+        end += 2 * w[k]->ne[0] * w[k]->ne[1];
+        n_out += w[k]->ne[1];
+    }
+    return one && n_out % 8 == 0;
+}
+
 /* Products of one input with n weights side by side at `out`, rows ld_out apart. A bf16 weight needs bf16
  * activations. */
 static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, uint64_t out, int ld_out)
@@ -235,6 +266,7 @@ static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, ui
                           .n_out = (int)w[i]->ne[1],
                           .ld_out = ld_out,
                           .bf16 = bf16,
+                          .half_out = l->half_in,
                           .rows = l->step->rows};
         if (half_rows(l, in, bf16)) {
             return -1;
@@ -428,11 +460,13 @@ int qn_lower_linear_many(lowerer *l)
     bool last = next == l->plan->steps + l->plan->n_step;
     bool fuse = !l->opts->no_fuse && !last && s->rows == QN_ROWS_TOKENS && bare_product(sp);
     bool rope = fuse && feeds_rope(l, next), norm = fuse && !rope && feeds_norm(l, next);
+    l->half_in = (rope || norm) && qn_lower_takes_rows(l, next) && qn_lower_as_half(l, s);
+    bool in_place = rope && !l->half_in; /* f32 products, which q takes the place of */
     if (s->rows == QN_ROWS_OUTPUTS && head_many(l)) {
         return -1;
     }
-    int rc = products_of(l)(l, s->in[0], w, n, rope ? qn_lower_at(l, s->out[0]) : m->product,
-                            rope ? (int)qn_lower_stride(l, s->out[0]) : sp->n_out);
+    int rc = products_of(l)(l, s->in[0], w, n, in_place ? qn_lower_at(l, s->out[0]) : m->product,
+                            in_place ? (int)qn_lower_stride(l, s->out[0]) : sp->n_out);
     if (rope || norm) {
         l->from_product = next;
     } else if (rc == 0) {
@@ -453,7 +487,11 @@ int qn_lower_glu_act(lowerer *l, bool raw)
     const qn_cuda_mem *m = l->opts->mem;
     uint32_t threads = qn_row_threads(s->spec.glu.n_ff);
     bool f32 = true, fits = s->spec.glu.n_ff <= MOST_THREADS_VALUES * (int)threads;
-    int half = fits ? qn_lower_half_out(l, s->out[0], &f32) : 0;
+    bool rows = !raw && qn_lower_takes_rows(l, s);
+    int half = fits || rows ? qn_lower_half_out(l, s->out[0], &f32) : 0;
+    if (rows) {
+        return qn_lower_glu_rows(l, half, f32);
+    }
     launch k = {
         .kernel = "glu_act.cu",
         .consts = {CONST("threads", (int)threads), CONST("raw", raw), CONST("scaled", !raw && l->scaled),
@@ -474,6 +512,7 @@ int qn_lower_glu_many(lowerer *l)
     const qn_step *s = l->step;
     const qn_tensor *w[3];
     int n = qn_product_weights(s, w);
+    l->half_in = qn_lower_takes_rows(l, s) && qn_lower_as_half(l, s);
     return products_of(l)(l, s->in[0], w, n, l->opts->mem->product, 2 * s->spec.glu.n_ff) ||
                    qn_lower_glu_act(l, false)
                ? -1

@@ -14,9 +14,10 @@ enum { WORDS = 8, TEXT = 256, RUNS = 3 };
 static const char *shape_text(const qn_gemm_plan *p, char text[TEXT])
 {
     snprintf(text, TEXT, "%d x %d to %d, %d rows, %s", p->n_out, p->n_in, p->ld_out, p->rows,
-             p->fp8    ? "fp8"
-             : p->bf16 ? "bf16"
-                       : "f16");
+             p->fp8        ? "fp8"
+             : p->bf16     ? "bf16"
+             : p->half_out ? "f16 to f16"
+                           : "f16");
     return text;
 }
 

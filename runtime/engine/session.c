@@ -79,6 +79,7 @@ int qn_session_opts(const quern_model *m, const quern_session_params *params, qn
         .persistent = p->persistent,
         .rows_apart = p->rows_apart,
         .plain_gemv = p->plain_gemv,
+        .f32_products = p->f32_products,
         .plain_attention = p->plain_attention,
         .flash_attention = p->flash_attention,
         .tma_attention = p->tma_attention,
