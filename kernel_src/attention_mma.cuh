@@ -503,29 +503,53 @@ QN_DEV void merge_warps(const float *values, const float *sums, float *part, boo
     }
 }
 
-// The parts of all blocks, in the same way; at most 64 of them.
+// The parts of all blocks, in the same way; at most 64 of them. A warp asks for the first 16 parts of all its
+// units, with their maxima and sums, before it uses any.
 QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, const place &p)
 {
+    constexpr int FIRST = 16, UNITS = (spec::heads * v_groups + spec::warps - 1) / spec::warps;
+    constexpr int AT_ONCE = UNITS < 4 ? UNITS : 4;
     const int lane = threadIdx.x % WARP;
-    for (int u = warp_index(); u < p.n_h * v_groups; u += spec::warps) {
-        const int h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
-        const float *from = parts + (i64)h * gridDim.x * part_size;
-        const bool low_there = lane < n_part, high_there = lane + WARP < n_part;
-        float m[2] = {low_there ? from[lane * part_size] : -QN_INF,
-                      high_there ? from[(lane + WARP) * part_size] : -QN_INF};
-        const float l[2] = {low_there ? from[lane * part_size + 1] : 0.0f,
-                            high_there ? from[(lane + WARP) * part_size + 1] : 0.0f};
-        const float top = warp_max(fmaxf(m[0], m[1]));
-        m[0] = ptx_exp2(m[0] - top);
-        m[1] = ptx_exp2(m[1] - top);
-        const float sum = warp_sum(m[0] * l[0] + m[1] * l[1]);
-        float v = 0.0f;
-#pragma unroll 8
-        for (int k = 0; k < n_part; k++) {
-            const float w = __shfl_sync(0xffffffffu, k < WARP ? m[0] : m[1], k % WARP);
-            v += d < spec::v_dim ? w * from[k * part_size + 2 + d] : 0.0f;
+    const bool low_there = lane < n_part, high_there = lane + WARP < n_part;
+#pragma unroll 1
+    for (int u0 = warp_index(); u0 < p.n_h * v_groups; u0 += AT_ONCE * spec::warps) {
+        float m[AT_ONCE][2], l[AT_ONCE][2], first[AT_ONCE][FIRST];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int u = u0 + i * spec::warps, d = u % v_groups * WARP + lane;
+            const bool there = u < p.n_h * v_groups;
+            const float *from = parts + (i64)(u / v_groups) * gridDim.x * part_size;
+            m[i][0] = there && low_there ? from[lane * part_size] : -QN_INF;
+            m[i][1] = there && high_there ? from[(lane + WARP) * part_size] : -QN_INF;
+            l[i][0] = there && low_there ? from[lane * part_size + 1] : 0.0f;
+            l[i][1] = there && high_there ? from[(lane + WARP) * part_size + 1] : 0.0f;
+#pragma unroll
+            for (int k = 0; k < FIRST; k++) {
+                first[i][k] = there && k < n_part && d < spec::v_dim ? from[k * part_size + 2 + d] : 0.0f;
+            }
         }
-        write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const int u = u0 + i * spec::warps, h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
+            if (u >= p.n_h * v_groups) {
+                break;
+            }
+            const float *from = parts + (i64)h * gridDim.x * part_size;
+            const float top = warp_max(fmaxf(m[i][0], m[i][1]));
+            const float w[2] = {ptx_exp2(m[i][0] - top), ptx_exp2(m[i][1] - top)};
+            const float sum = warp_sum(w[0] * l[i][0] + w[1] * l[i][1]);
+            float v = 0.0f;
+#pragma unroll
+            for (int k = 0; k < FIRST; k++) { // weights of parts that are not there are 0
+                v += __shfl_sync(0xffffffffu, w[0], k) * first[i][k];
+            }
+#pragma unroll 8
+            for (int k = FIRST; k < n_part; k++) {
+                const float part = d < spec::v_dim ? from[k * part_size + 2 + d] : 0.0f;
+                v += __shfl_sync(0xffffffffu, k < WARP ? w[0] : w[1], k % WARP) * part;
+            }
+            write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
+        }
     }
 }
 

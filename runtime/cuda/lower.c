@@ -65,6 +65,7 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
         z.v16 = opts->v_type == QN_CACHE_F16 ? 0 : max_size(z.v16, 2 * heads * (size_t)kv->v_dim);
     }
     z.squares = ((size_t)n_q8 + 31) / 32 * sizeof(float) * QN_CUDA_FEW;
+    z.part_count = max_size(z.part_count, z.squares); /* a counter a group */
     /* Rows as kernel_src/quantise.cuh has them: at most 3 places more than groups. */
     z.q8 = ((((size_t)n_q8 + 31) / 32 + 3) * 40 + 15) / 16 * 16 * QN_CUDA_FEW;
     z.a16 = (size_t)n_in * rows * 2;

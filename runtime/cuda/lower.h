@@ -67,7 +67,9 @@ typedef struct qn_cuda_mem {
     uint64_t *k, *v;        /* by KV cache index */
     uint64_t k16, v16;      /* an 8-bit cache as halves, for the prompt step that reads it */
     uint64_t parts;         /* attention parts */
-    uint64_t part_count;    /* [n_ubatch][blocks]: parts that have arrived; zero between launches */
+    /* Zero between launches: [n_ubatch][blocks] parts of attention that have arrived; [few][groups] values of
+     * groups that blocks share. */
+    uint64_t part_count;
     uint64_t w16[2], a16;   /* 16-bit weights and activations of a product; the weights' areas take turns */
     uint64_t row_scale, product;
     uint64_t squares[2];     /* sums of squares of their groups, where a norm was begun with them */

@@ -215,10 +215,10 @@ static int alloc_all(emu_exec *x, qn_err *err)
     for (int i = 0; i < p->n_kv; i++) { /* zero: rows never written must stay finite */
         const qn_kv_cache *kv = &p->kv[i];
         size_t rows = (size_t)qn_n_seq(o) * (size_t)qn_kv_rows(kv, o);
-        if (alloc(&m->k[i], "K cache", rows * qn_cuda_kv_bytes(o->k_type, kv->n_head_kv, kv->k_dim), 0,
-                  err) ||
-            alloc(&m->v[i], "V cache", rows * qn_cuda_kv_bytes(o->v_type, kv->n_head_kv, kv->v_dim), 0,
-                  err)) {
+        if (alloc(&m->k[i], "K cache", rows * qn_cuda_kv_bytes(o->k_type, kv->n_head_kv, kv->k_dim),
+                  EMU_SETTLED, err) ||
+            alloc(&m->v[i], "V cache", rows * qn_cuda_kv_bytes(o->v_type, kv->n_head_kv, kv->v_dim),
+                  EMU_SETTLED, err)) {
             return -1;
         }
     }
@@ -231,7 +231,7 @@ static int alloc_all(emu_exec *x, qn_err *err)
     m->weight = weight_address;
     m->table = table_address;
     m->user = x;
-    return alloc(&m->state, "state", sizeof(qn_cuda_state), EMU_UNWRITTEN, err) ||
+    return alloc(&m->state, "state", sizeof(qn_cuda_state), EMU_UNWRITTEN | EMU_SETTLED, err) ||
                    alloc(&m->tokens, "tokens", sizeof(int32_t) * (size_t)o->n_ubatch, EMU_UNWRITTEN, err) ||
                    alloc(&m->k16, "keys as f16", z.k16, EMU_UNWRITTEN, err) ||
                    alloc(&m->v16, "values as f16", z.v16, EMU_UNWRITTEN, err) ||

@@ -68,8 +68,9 @@ QN_DEV void ptx_grid_wait()
     emu_grid_wait();
 }
 
-QN_DEV void ptx_grid_launch()
+static inline void ptx_grid_launch(EMU_SITE)
 {
+    emu_grid_launch(file, line);
 }
 
 static inline void ptx_named_barrier(int id, int n_thread, EMU_SITE)
