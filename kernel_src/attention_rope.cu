@@ -127,8 +127,13 @@ struct raw_rows {
         }
     }
 
-    // What the launch before made. With keys enough for several blocks it is asked for ahead of them, or it
-    // would stand in line behind them; few keys are asked for before the wait.
+    // A tile a warp, at most? These are asked for before the wait.
+    QN_DEV_MEMBER bool few_keys(const place &p) const
+    {
+        return p.end - p.first <= spec::warps || p.n_part == 1;
+    }
+
+    // What the launch before made. It is asked for ahead of many keys, or it would stand in line behind them.
     QN_DEV_MEMBER void wait(const place &p)
     {
         ptx_grid_wait();
@@ -139,7 +144,7 @@ struct raw_rows {
     QN_DEV_MEMBER void queries(running &r, const place &p)
     {
         const int n_unit = p.n_h + (owns_last(p) ? 2 : 0);
-        if (p.n_part == 1) {
+        if (few_keys(p)) {
             wait(p);
         }
         if (spec::rope_style != ROPE_NONE) {
@@ -194,7 +199,7 @@ QN_KERNEL(const qn_state *st, const float *q, i64 stride, const float *k, const 
         return;
     }
     rows.fetch_constants();
-    if (p.n_part > 1) {
+    if (!rows.few_keys(p)) {
         rows.wait(p);
     }
     reset(r);
