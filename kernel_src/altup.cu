@@ -19,8 +19,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *z, i64 z_stride, float *out,
           i64 out_stride, const float *norm, const u8 *router, const u8 *coef)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

@@ -157,8 +157,8 @@ QN_ENTRY(32 * spec::warps)
 QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
           float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.z;
     if (row >= st->n_rows) {
         return;

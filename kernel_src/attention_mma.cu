@@ -21,8 +21,8 @@ QN_ENTRY(32 * spec::warps, 1)
 QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const u8 *k_cache, const u8 *v_cache,
           float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     place p;
     running r;
     find_heads(p);

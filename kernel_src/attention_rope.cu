@@ -127,9 +127,26 @@ struct raw_rows {
         }
     }
 
+    // A tile a warp, at most? These are asked for before the wait.
+    QN_DEV_MEMBER bool few_keys(const place &p) const
+    {
+        return p.end - p.first <= spec::warps || p.n_part == 1;
+    }
+
+    // What the launch before made. It is asked for ahead of many keys, or it would stand in line behind them.
+    QN_DEV_MEMBER void wait(const place &p)
+    {
+        ptx_grid_wait();
+        ptx_grid_launch();
+        load_unit(first, warp_index(), p);
+    }
+
     QN_DEV_MEMBER void queries(running &r, const place &p)
     {
         const int n_unit = p.n_h + (owns_last(p) ? 2 : 0);
+        if (few_keys(p)) {
+            wait(p);
+        }
         if (spec::rope_style != ROPE_NONE) {
             find_turns<32 * spec::warps>(turns(), p.pos, frequencies());
         }
@@ -171,7 +188,6 @@ QN_KERNEL(const qn_state *st, const float *q, i64 stride, const float *k, const 
           u8 *v_cache, const float *q_norm, const float *k_norm, const float *freq, float *parts,
           u32 *arrived, float *out, i64 out_stride, u8 *q8_out)
 {
-    ptx_grid_launch();
     place p;
     running r;
     find_heads(p);
@@ -179,11 +195,12 @@ QN_KERNEL(const qn_state *st, const float *q, i64 stride, const float *k, const 
     raw_rows rows = {
         q + at, k + at + p.g * spec::k_dim, v + at + p.g * spec::v_dim, q_norm, k_norm, freq, k_cache,
         v_cache};
-    rows.fetch_constants();
-    ptx_grid_wait();
-    rows.load_unit(rows.first, warp_index(), p);
     if (!find_keys(p, st, !spec::has_kv)) {
         return;
+    }
+    rows.fetch_constants();
+    if (!rows.few_keys(p)) {
+        rows.wait(p);
     }
     reset(r);
     all_tiles(r, rows, k_cache, v_cache, p);

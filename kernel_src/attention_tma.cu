@@ -181,8 +181,8 @@ QN_ENTRY(threads + 128, 1)
 QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const void *k_map, const void *v_map, float *out,
           i64 out_stride, half_t *half_rows, float *row_scale, u32 *counter)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const areas s = find_areas();
     if (threadIdx.x == 0) {
         ptx_barrier_init(s.barriers + TILE_FULL, 1);

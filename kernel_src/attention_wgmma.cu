@@ -19,8 +19,8 @@ QN_ENTRY(threads, 8 / spec::warps)
 QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cache, const half_t *v_cache,
           float *out, i64 out_stride, half_t *half_rows, float *row_scale)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     place p;
     if (!find_place(p, st)) {
         return;

@@ -6,8 +6,8 @@
 QN_ENTRY(spec::threads)
 QN_KERNEL(const u8 *w, u16 *out, i64 n_rows, i64 n_in, i64 first, i64 n)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const i64 per_row = (n_in + 7) / 8;
     const i64 unit = (i64)blockIdx.x * spec::threads + threadIdx.x;
     if (unit >= per_row * n) {

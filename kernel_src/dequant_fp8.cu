@@ -9,8 +9,8 @@
 QN_ENTRY(spec::threads)
 QN_KERNEL(const u8 *w, u8 *out, i64 n_rows, i64 n_in, u32 *top)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const i64 per_row = n_in / 8, unit = (i64)blockIdx.x * spec::threads + threadIdx.x;
     const bool there = unit < per_row * n_rows;
     const i64 row = there ? unit / per_row : 0;

@@ -6,8 +6,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, const i32 *tokens, float *out, i64 out_stride, const u8 *table,
           const u8 *positions)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

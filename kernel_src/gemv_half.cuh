@@ -125,6 +125,7 @@ QN_DEV int gemv_half(const W &w, int pairs, const float *x, i64 x_stride, const 
         load_piece(p[k], w, s, k); // weights do not depend on the kernel before
     }
     ptx_grid_wait();
+    ptx_grid_launch();
     const int n_col = min((int)spec::cols, *n_row - (int)blockIdx.y * spec::cols);
     x += (i64)blockIdx.y * spec::cols * x_stride;
     float acc[2][spec::cols] = {};

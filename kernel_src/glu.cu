@@ -7,8 +7,8 @@ QN_ENTRY(32 * spec::warps)
 QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, float *out, i64 out_stride, const u8 *wg,
           const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.y, at = blockIdx.x * spec::warps + threadIdx.x / WARP;
     if (row >= st->n_rows || at >= spec::n_ff) {
         return;

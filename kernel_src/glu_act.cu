@@ -8,8 +8,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, const float *y, float *row_scale, float *out, i64 out_stride, const float *bg,
           const float *sg, const float *bu, const float *su, u16 *half)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

@@ -22,8 +22,8 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
           const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su,
           const float *squares)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int first = blockIdx.x * (int)chunk, last = min(spec::n_ff, first + (int)chunk),
               width = last - first;
     const int n_col = min((int)COLS, st->n_rows);

@@ -20,7 +20,6 @@ QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, i64 chunk, float *out, i64 out_stride,
           const u16 *wg, const float *bg, const float *sg, const u16 *wu, const float *bu, const float *su)
 {
-    ptx_grid_launch();
     const int first = blockIdx.x * (int)chunk, width = min((int)chunk, spec::n_ff - first);
     float *res = qn_shared<float>(0);
     const half_weights w = {spec::fused ? wu : wg, wu, first};

@@ -1,13 +1,14 @@
 // glu_q8.cu: the `glu` op for few rows with quantised weights and 8-bit activations; the result goes out in
 // f32 and, where spec::q8_out, as 8-bit groups for the product that follows. grid: (blocks, rows); a block
-// does `chunk` consecutive outputs (a multiple of 32 where q8_out). block: 32 * spec::warps; shared: 2 *
-// chunk * slices floats.
+// does `chunk` consecutive outputs (a multiple of 32 where q8_out and not spec::share_groups). block: 32 *
+// spec::warps; shared: 2 * chunk * slices floats. counts: [rows][n_ff / 32] (whole_group).
 #include "gemv_q8.cuh"
 
 constexpr int gate_dt = spec::fused ? spec::up_dtype : spec::gate_dtype;
 constexpr i64 up_rows = spec::fused ? 2 * spec::n_ff : spec::n_ff, gate_rows = up_rows;
 constexpr int up_first = spec::fused ? spec::n_ff : 0;
 constexpr bool one_type = gate_dt == spec::up_dtype;
+constexpr bool share_groups = spec::q8_out && spec::share_groups;
 
 // WHICH 0: gate rows, 1: up rows, 2: both, taking turns (they have one type then).
 template <int DT, int WHICH> struct glu_weights {
@@ -26,9 +27,8 @@ template <int DT, int WHICH> struct glu_weights {
 QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_stride, u8 *q8_out, const u8 *wg,
           const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su,
-          const float *squares)
+          const float *squares, u32 *counts)
 {
-    ptx_grid_launch();
     const int row = spec::one_row ? 0 : blockIdx.y;
     const int first = blockIdx.x * (int)chunk, last = min(spec::n_ff, first + (int)chunk);
     float *res = qn_shared<float>(0);
@@ -38,6 +38,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     const int turn = one_type ? 2 : 1;
     load_first(rows, w, turn * first, turn * last); // weights do not depend on the kernel before
     ptx_grid_wait();
+    ptx_grid_launch();
     if (!spec::one_row && row >= st->n_rows) {
         return;
     }
@@ -53,10 +54,13 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     }
     const float factor = rms_factor(rms);
     __syncthreads();
+    const int begin = share_groups ? first / GROUP * GROUP : first;
+    const int end = share_groups ? (last + GROUP - 1) / GROUP * GROUP : first + (int)chunk;
 #pragma unroll 1
-    for (int at = first + threadIdx.x; at < first + (int)chunk; at += 32 * spec::warps) {
+    for (int at = begin + threadIdx.x; at < end; at += 32 * spec::warps) {
+        const bool mine = at >= first && at < last;
         float y = 0.0f;
-        if (at < last) {
+        if (mine) {
             const int i = at - first;
             float g = row_sum(res, one_type ? 2 * i : i) * factor;
             float u = row_sum(res, one_type ? 2 * i + 1 : (int)chunk + i) * factor;
@@ -71,9 +75,12 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
             y = activate<spec::act>(g) * u;
             out[row * out_stride + at] = y;
         }
-        if (spec::q8_out) { // whole warps: chunk, first and n_ff are multiples of 32
-            if (at < last) {
-                quantise_group(y, q8_out + row * q8_row_bytes(spec::n_ff), spec::n_ff, at / GROUP);
+        if (spec::q8_out) { // whole warps: begin and end, or chunk and first, and n_ff are multiples of 32
+            const int g = at / GROUP;
+            const float *group = out + row * out_stride + g * GROUP;
+            if (share_groups ? whole_group(&y, mine, group, counts + row * (spec::n_ff / GROUP) + g)
+                             : at < last) {
+                quantise_group(y, q8_out + row * q8_row_bytes(spec::n_ff), spec::n_ff, g);
             }
         }
     }

@@ -7,8 +7,8 @@
 QN_ENTRY(32 * spec::warps)
 QN_KERNEL(const qn_state *st, const u8 *cache, half_t *out)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     i64 at = (i64)blockIdx.x * spec::warps + threadIdx.x / WARP;
     const int row = (int)(at / spec::n_head_kv), last = st->pos + st->n_rows - 1;
     const int low = spec::window > 0 ? max(0, st->pos - spec::window + 1) : 0;

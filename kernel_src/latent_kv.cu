@@ -6,8 +6,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, const float *kv, i64 kv_stride, const float *rope, i64 rope_stride, float *k,
           i64 k_stride, float *v, i64 v_stride)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x, head = blockIdx.y;
     if (row >= st->n_rows) {
         return;

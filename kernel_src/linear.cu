@@ -14,8 +14,8 @@ QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i
           i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
           const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.y, at = blockIdx.x * spec::warps + threadIdx.x / WARP;
     if (row >= (spec::outputs ? st->n_out : st->n_rows) || at >= spec::n_out) {
         return;

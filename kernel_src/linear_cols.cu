@@ -50,8 +50,8 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
           const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,
           const float *squares, const float *norm_w, u8 *q8_next, float *squares_next)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
     const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows);
     float *factor = qn_shared<float>(0), *res = factor + COLS;

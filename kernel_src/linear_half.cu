@@ -25,7 +25,6 @@ QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, i64 chunk, const flo
           float *out, i64 out_stride, const u16 *w0, const float *b0, const float *s0, const u16 *w1,
           const float *b1, const float *s1, const u16 *w2, const float *b2, const float *s2, const float *div)
 {
-    ptx_grid_launch();
     const int first = blockIdx.x * 2 * (int)chunk, width = min(2 * (int)chunk, spec::n_out - first);
     float *res = qn_shared<float>(0);
     const half_weights w = {w0, w1, w2, first};

@@ -8,8 +8,8 @@ QN_KERNEL(const qn_state *st, const float *y, const float *row_scale, const floa
           float *out, i64 out_stride, const float *b0, const float *s0, const float *b1, const float *s1,
           const float *b2, const float *s2, const float *div)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.y, at = blockIdx.x * spec::threads + threadIdx.x;
     if (row >= (spec::outputs ? st->n_out : st->n_rows) || at >= spec::n_out) {
         return;

@@ -3,8 +3,9 @@
 // weight goes out as 8-bit groups with the sum of squares of each group; the reader divides (rms_factor).
 // grid: (blocks, rows); a block does consecutive outputs of one type, so that it asks for the first of them
 // before it waits: as many as `chunk` pays for at spec::row_cost0.. each (by segment): `chunk` of them where
-// a cost is 1 (a multiple of 32 where norm_next). Of the segments of a type come first all blocks, then those
-// of the next type. block: 32 * spec::warps; shared: outputs of a block * slices floats.
+// a cost is 1 (a multiple of 32 where norm_next and not spec::share_groups). Of the segments of a type come
+// first all blocks, then those of the next type. block: 32 * spec::warps; shared: outputs of a block * slices
+// floats. counts: [rows][n_out / 32] (whole_group).
 #include "epilogue.cuh"
 #include "gemv_q8.cuh"
 
@@ -39,6 +40,8 @@ constexpr int cut1 = same01 ? (same12 ? seg_last : seg_end[1]) : seg_end[0]; // 
 constexpr int cut2 = same01 ? seg_last : (same12 ? seg_last : seg_end[1]);
 constexpr int seg2nd = same01 ? 2 : 1; // a segment of the second stretch, if there is one
 
+constexpr bool share_groups = spec::norm_next && spec::share_groups;
+
 // Outputs of a block in a stretch whose rows cost so much each.
 QN_DEV int outputs_of_block(int chunk, int cost)
 {
@@ -65,6 +68,7 @@ struct linear_args {
     const float *div, *squares, *norm_w;
     u8 *q8_next;
     float *squares_next;
+    u32 *counts;
 
     __device__ __forceinline__ output_tail tail(int at) const
     {
@@ -91,41 +95,51 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
     const weights_of<DT> weights = {{p.w[0], p.w[1], p.w[2]}};
     rows_ahead<DT> rows;
     load_first(rows, weights, first, last); // weights do not depend on the kernel before
-    int at = first + threadIdx.x;
+    // Whole groups of outputs, of which the first and the last may be shared with other blocks.
+    const int end = share_groups ? (last + GROUP - 1) / GROUP * GROUP : last;
+    int at = (share_groups ? first / GROUP * GROUP : first) + threadIdx.x;
     output_tail tail;
-    if (at < last) {
+    if (at < end) {
         tail = p.tail(at);
     }
     ptx_grid_wait();
+    ptx_grid_launch();
     if (!spec::one_row && row >= (spec::outputs ? p.st->n_out : p.st->n_rows)) {
         return;
     }
     slice s;
     load_slice(s, p.q8 + row * q8_row_bytes(spec::n_in));
     const rms_share rms = load_rms(p.squares + row * n_group);
-    if (spec::residual && at < last) {
+    if (spec::residual && at >= first && at < last) {
         tail.base = p.base[row * p.base_stride + at];
     }
     gemv_rows(weights, first, last, rows, s, res);
     const float factor = rms_factor(rms);
     __syncthreads();
 #pragma unroll 1
-    while (at < last) {
-        float y = linear_epilogue(row_sum(res, at - first) * factor, at, tail.own);
-        y = spec::residual ? tail.base + y : y;
-        p.out[row * p.out_stride + at] = y;
-        if (spec::norm_next) { // whole warps: chunk and n_out are multiples of 32
-            const float square = warp_sum(y * y);
-            quantise_group(y * tail.norm, p.q8_next + row * q8_row_bytes(spec::n_out), spec::n_out,
-                           at / GROUP);
-            if (threadIdx.x % WARP == 0) {
-                p.squares_next[row * (spec::n_out / GROUP) + at / GROUP] = square;
+    while (at < end) {
+        const bool mine = !share_groups || (at >= first && at < last);
+        float y = 0.0f;
+        if (mine) {
+            y = linear_epilogue(row_sum(res, at - first) * factor, at, tail.own);
+            y = spec::residual ? tail.base + y : y;
+            p.out[row * p.out_stride + at] = y;
+        }
+        if (spec::norm_next) { // whole warps: first and end, or chunk, and n_out are multiples of 32
+            const int g = at / GROUP;
+            const float *group = p.out + row * p.out_stride + g * GROUP;
+            if (!share_groups || whole_group(&y, mine, group, p.counts + row * (spec::n_out / GROUP) + g)) {
+                const float square = warp_sum(y * y);
+                quantise_group(y * tail.norm, p.q8_next + row * q8_row_bytes(spec::n_out), spec::n_out, g);
+                if (threadIdx.x % WARP == 0) {
+                    p.squares_next[row * (spec::n_out / GROUP) + g] = square;
+                }
             }
         }
         at += 32 * spec::warps;
-        if (at < last) {
+        if (at < end) {
             tail = p.tail(at);
-            tail.base = spec::residual ? p.base[row * p.base_stride + at] : 0.0f;
+            tail.base = spec::residual && at < last ? p.base[row * p.base_stride + at] : 0.0f;
         }
     }
 }
@@ -148,11 +162,11 @@ QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
           i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
           const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,
-          const float *squares, const float *norm_w, u8 *q8_next, float *squares_next)
+          const float *squares, const float *norm_w, u8 *q8_next, float *squares_next, u32 *counts)
 {
-    ptx_grid_launch();
-    const linear_args p = {st,           q8,           base, base_stride, out,    out_stride, {w0, w1, w2},
-                           {b0, b1, b2}, {s0, s1, s2}, div,  squares,     norm_w, q8_next,    squares_next};
+    const linear_args p = {st,         q8,           base,         base_stride,  out,
+                           out_stride, {w0, w1, w2}, {b0, b1, b2}, {s0, s1, s2}, div,
+                           squares,    norm_w,       q8_next,      squares_next, counts};
     int block = blockIdx.x;
     if (do_stretch<dtype_of(0), 0, cut1, spec::row_cost0>(p, &block, (int)chunk)) {
         return;

@@ -6,8 +6,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, const float *in0, i64 in0_stride, const float *in1, i64 in1_stride, float *out,
           i64 out_stride, const float *s0, const float *s1)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

@@ -47,9 +47,9 @@ QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i
           i64 out_stride, const float *w, const float *b, u8 *q8_out, const float *product, float *row_scale,
           u16 *half, float *sum_out, i64 sum_stride, const float *next_w)
 {
-    ptx_grid_launch();
     const norm_weights weights = load_weights(w, b, next_w); // they do not depend on the kernel before
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     const int n_rows = spec::outputs ? st->n_out : st->n_rows;
     if (row >= n_rows) {

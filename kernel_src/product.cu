@@ -114,8 +114,8 @@ QN_DEV void write_tile(const sums &c, float *out, i64 ld_out, int row0, int out0
 QN_ENTRY(256)
 QN_KERNEL(const i32 *rows, const u16 *a, const u16 *w, float *out, i64 n_in64, i64 n_out64, i64 ld_out)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int n_rows = *rows, n_in = (int)n_in64, n_out = (int)n_out64;
     const int row0 = (int)blockIdx.y * TILE, out0 = (int)blockIdx.x * TILE, n = (n_in + STEP - 1) / STEP;
     if (row0 >= n_rows) {

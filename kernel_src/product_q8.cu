@@ -264,8 +264,8 @@ QN_DEV void multiply_chunk(sums &c, const u8 *stage)
 QN_ENTRY(256)
 QN_KERNEL(const i32 *rows, const u8 *x, const u8 *w, float *out, i64 n_in, i64 n_out, i64 ld_out)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int n_rows = *rows;
     const tile_place t = {
         w,     x, n_out, (int)n_in, (int)n_in / GROUP, (int)blockIdx.x * spec::outs, (int)blockIdx.y * ROWS,

@@ -398,8 +398,8 @@ QN_ENTRY(128 * (spec::groups + 1), large ? 1 : 2)
 QN_KERNEL(const i32 *rows, const void *map, const u8 *w0, const u8 *w1, const u8 *w2, i64 n0, i64 n1, i64 n2,
           i64 n_in, float *out, i64 ld_out)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const areas s = find_areas();
     if (threadIdx.x == 0) {
         for (int i = 0; i < spec::stages; i++) {

@@ -5,8 +5,8 @@
 QN_ENTRY(32 * spec::warps)
 QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u8 *q8)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.y, g = blockIdx.x * spec::warps + threadIdx.x / WARP;
     if (row >= (spec::outputs ? st->n_out : st->n_rows) || g >= spec::n / GROUP) {
         return;

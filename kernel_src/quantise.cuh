@@ -2,7 +2,8 @@
 // codes. A row of n values: [place][16] codes of values 0-15, [place][16] codes of values 16-31, [place] {d,
 // d * sum}; a group stands at the place that its weights have (planes.cuh), so that the lanes of a warp read
 // 16 bytes side by side (64 bytes apart cost four times the cycles of L1). Rows begin at multiples of 16
-// bytes. defines: q8_row_bytes, quantise_group, load_act
+// bytes. defines: q8_row_bytes, quantise_group, whole_group,
+// load_act
 #ifndef QN_QUANTISE_CUH
 #define QN_QUANTISE_CUH
 #include "planes.cuh"
@@ -25,6 +26,34 @@ QN_DEV void quantise_group(float v, u8 *q8, int n, int g)
     if (lane == 0) {
         ((f32x2 *)(q8 + places * 32))[place] = f32x2{d, d * (float)sum};
     }
+}
+
+// Of a group whose values several blocks make, lane i's value i if `mine`, else another block's: the block
+// that brings the last of them goes on with all of them (true), the others are done with the group. group:
+// the values in memory, where each block has put its own; count: values that are there, zero before and
+// after.
+QN_DEV bool whole_group(float *v, bool mine, const float *group, u32 *count)
+{
+    const int lane = threadIdx.x % WARP;
+    const u32 n = __popc(__ballot_sync(0xffffffffu, mine));
+    if (n == WARP) {
+        return true;
+    }
+    __syncwarp();
+    u32 before = 0;
+    if (lane == 0) {
+        before = ptx_add_acq_rel(count, n);
+        if (before + n == WARP) {
+            *count = 0;
+        }
+    }
+    before = __shfl_sync(0xffffffffu, before, 0);
+    __syncwarp();
+    if (before + n < WARP) {
+        return false;
+    }
+    *v = mine ? *v : group[lane];
+    return true;
 }
 
 QN_DEV act_group load_act(const u8 *q8, int n, int place)

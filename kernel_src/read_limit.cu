@@ -9,8 +9,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(const u32x4 *p, i64 n, u32 *sums)
 {
     constexpr int under_way = 8;
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const i64 step = (i64)gridDim.x * spec::threads;
     i64 i = (i64)blockIdx.x * spec::threads + threadIdx.x;
     u32 sum = 0;

@@ -97,8 +97,8 @@ QN_DEV void put_scales(const u8 *b, u8 *s, u8 *d)
 QN_ENTRY(spec::threads)
 QN_KERNEL(const u8 *w, u8 *out, i64 n_rows, i64 n_in)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const i64 n_group = n_in / GROUP;
     const i64 unit = (i64)blockIdx.x * spec::threads + threadIdx.x;
     if (unit >= n_group * n_rows) {

@@ -16,8 +16,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, const float *in0, i64 in0_stride, const float *ref, i64 ref_stride, float *out,
           i64 out_stride)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     if (row >= (spec::outputs ? st->n_out : st->n_rows)) {
         return;

@@ -17,8 +17,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, float *q, i64 stride, const float *k, const float *v, u8 *k_cache, u8 *v_cache,
           const float *q_norm, const float *k_norm, const float *freq, const float *row_scale)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

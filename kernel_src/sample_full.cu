@@ -128,8 +128,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(qn_state *st, const float *logits, const qn_sampling *params, u32 *marks, i32 *history,
           sample_work *work, i32 *tokens, i32 *ring, i64 pass)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.y;
     sample_work *w = work + row;
     const i32 phase = pass == 0 ? FIND_BEST : w->phase;

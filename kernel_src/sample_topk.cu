@@ -144,8 +144,8 @@ QN_ENTRY(spec::threads)
 QN_KERNEL(qn_state *st, const float *logits, const qn_sampling *params, u32 *marks, i32 *history, u64 *found,
           u32 *arrived, i32 *tokens, i32 *ring)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.y;
     if (row >= st->n_rows) {
         return;

@@ -5,8 +5,8 @@
 QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, const float *in, i64 in_stride, float *out, i64 out_stride)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     if (row >= st->n_out) {
         return;

@@ -6,8 +6,8 @@
 QN_ENTRY(spec::threads)
 QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, u8 *out, float *row_scale)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

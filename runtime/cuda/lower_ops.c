@@ -116,12 +116,13 @@ typedef struct gemv_shape {
     int64_t chunk;
     int rows; /* most outputs of a block */
     uint32_t blocks;
+    bool share_groups; /* blocks share groups of `grain` outputs */
 } gemv_shape;
 
 /* Shipped: a warp a row, or as many as it has spans; what these sum up in is the same on every card. */
-static qn_knobs shipped_q8(const lowerer *l, int n_in, qn_knob_room *room)
+static qn_knobs shipped_q8(const lowerer *l, int n_in, bool glu, qn_knob_room *room)
 {
-    enum { SPAN = 128, MAX_STEPS = 5, KEPT = 2 };
+    enum { SPAN = 128, MAX_STEPS = 5, KEPT = 2, WIDE_WARPS = 12 };
     /* A phase of the persistent kernel has its parameters in registers: fewer warps, more registers each. */
     int most = l->opts->persistent && l->mode == LOWER_DECODE ? QN_LOWER_PHASE_WARPS : QN_KNOB_WARPS;
     int groups = n_in / 32, spans = (groups + SPAN - 1) / SPAN;
@@ -129,6 +130,9 @@ static qn_knobs shipped_q8(const lowerer *l, int n_in, qn_knob_room *room)
     k.slices =
         (groups + 31) / 32 <= MAX_STEPS ? 1 : spans; /* a little more than a span is still one warp's */
     k.slices = k.slices > most ? most : k.slices;
+    if (k.slices == 1 && spans > 1 && !glu && most > WIDE_WARPS) {
+        most = WIDE_WARPS; /* five groups a lane: two rows of them take more registers than 16 warps have */
+    }
     k.warps = most / k.slices * k.slices;
     int kept = (spans + k.slices - 1) / k.slices;
     *room = (qn_knob_room){.parts = spans, .most_kept = kept > KEPT ? kept : KEPT};
@@ -144,8 +148,9 @@ static int places_for(const lowerer *l, const qn_knobs *k)
 static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *also, int n_in, int n_out,
                      int grain, gemv_shape *g)
 {
+    enum { LEAST = 8, SHARED = 32 << 20 };
     qn_knob_room room;
-    const qn_knobs shipped = shipped_q8(l, n_in, &room);
+    const qn_knobs shipped = shipped_q8(l, n_in, l->step->op->id == QN_OP_GLU, &room);
     room.rows = n_out;
     const qn_knobs *chosen = qn_lower_knobs(l, k, QN_KNOBS_Q8, kernel, also, &room, &shipped);
     if (!chosen) {
@@ -154,6 +159,14 @@ static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *a
     int tiles = (n_out + grain - 1) / grain, places = places_for(l, chosen);
     g->knobs = *chosen;
     g->rows = (tiles + places - 1) / places * grain;
+    /* Whole groups leave places idle, or the busiest with much more than its share: blocks share groups then.
+     * At both ends of each that costs a fence and an atomic addition, about a microsecond: what a large
+     * product gains and a small one does not. */
+    int even = (n_out + places - 1) / places;
+    even = even < LEAST ? LEAST : even;
+    g->share_groups =
+        grain > 1 && n_out % grain == 0 && 8 * g->rows > 9 * even && (int64_t)n_in * n_out >= SHARED;
+    g->rows = g->share_groups ? even : g->rows;
     g->chunk = g->rows;
     g->blocks = qn_ceil_div(n_out, g->chunk);
     return true;
@@ -377,6 +390,8 @@ static int linear_q8(lowerer *l, bool cols)
     k.args[k.n_arg++] = l->opts->mem->squares[l->q8_turn];
     if (!cols) {
         k.consts[k.n_const++] = (qn_source_const)CONST("ahead", g.knobs.ahead);
+        k.consts[k.n_const++] = (qn_source_const)CONST("share_groups", g.share_groups);
+        k.args[k.n_arg++] = l->opts->mem->part_count;
     } else if (qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1)) {
         return -1;
     }
@@ -483,6 +498,8 @@ static int glu_q8(lowerer *l)
     k.args[k.n_arg++] = squares;
     if (!cols) {
         k.consts[k.n_const++] = (qn_source_const)CONST("ahead", g.knobs.ahead);
+        k.consts[k.n_const++] = (qn_source_const)CONST("share_groups", g.share_groups);
+        k.args[k.n_arg++] = l->opts->mem->part_count;
     } else if (qn_lower_columns(l, &k, "glu_cols.cu", sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 16, 2)) {
         return -1;
     }

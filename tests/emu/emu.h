@@ -44,9 +44,10 @@ int emu_run(const emu_launch *l, emu_report *report);
 
 /* Device memory: `bytes` bytes at an address that is a multiple of 256, with unowned space on both sides. A
  * kernel may touch nothing else. EMU_READ_ONLY: kernels may not write it. EMU_UNWRITTEN: reading a byte that
- * neither a kernel nor emu_written has written is an error (the bytes are 0xff until then). NULL: out of
- * emulated memory. */
-enum { EMU_READ_ONLY = 1, EMU_UNWRITTEN = 2 };
+ * neither a kernel nor emu_written has written is an error (the bytes are 0xff until then). EMU_SETTLED:
+ * the launch before does not write it, so that it may be read before the wait for that. NULL: out of emulated
+ * memory. */
+enum { EMU_READ_ONLY = 1, EMU_UNWRITTEN = 2, EMU_SETTLED = 4 };
 void *emu_alloc(const char *name, size_t bytes, int flags);
 /* From now on kernels may not write the buffer that starts there. */
 void emu_freeze(void *start);

@@ -99,7 +99,7 @@ struct emu_machine {
     const emu_launch *launch;
     uint32_t first_seq; /* of the launch's blocks */
     emu_report *report;
-    bool failed;
+    bool failed, waited; /* waited: some thread of the launch has, for the launch before */
     emu_counts counts;
 };
 extern emu_machine emu_m;

@@ -174,7 +174,8 @@ void touch_global(const unsigned char *p, size_t bytes, emu_kind kind, emu_site 
         }
         return;
     }
-    if (emu_m.launch->dependent && !emu_m.fiber->waited) {
+    const bool settled = kind == EMU_READ && r->flags & EMU_SETTLED;
+    if (emu_m.launch->dependent && !emu_m.fiber->waited && !settled) {
         emu_fail("dependency", site, "%s %s '%s' before it has waited for the launch before (ptx_grid_wait)",
                  emu_who(), kind_name(kind), r->name.c_str());
     }

@@ -81,12 +81,6 @@ void fiber_main()
         emu_fail("async", emu_site{p.file, p.line, nullptr},
                  "%s leaves the kernel with a product it never waited for", emu_who());
     }
-    if (l->dependent && !f->waited) {
-        emu_fail("dependency", emu_site{"", 0, nullptr},
-                 "%s ends without ptx_grid_wait: the launch after this one may start "
-                 "before the one before it has ended",
-                 emu_who());
-    }
     f->state = EMU_EXITED;
     b->n_exited++;
     emu_warp_exit(b, f->tid);
@@ -495,7 +489,7 @@ int emu_run(const emu_launch *l, emu_report *report)
 {
     emu_m.launch = l;
     emu_m.report = report;
-    emu_m.failed = false;
+    emu_m.failed = emu_m.waited = false;
     emu_m.first_seq = next_seq;
     emu_m.counts.launches++;
     random_state = l->seed;
@@ -519,6 +513,13 @@ int emu_run(const emu_launch *l, emu_report *report)
         for (auto &b : blocks) {
             drop_block(b.get());
         }
+    }
+    if (ok && l->dependent && !emu_m.waited) {
+        emu_fail("dependency", emu_site{"", 0, nullptr},
+                 "%s ends without ptx_grid_wait: the launch after this one may start "
+                 "before the one before it has ended",
+                 l->program->name);
+        ok = false;
     }
     emu_traffic_end();
     emu_m.launch = nullptr;

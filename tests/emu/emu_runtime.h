@@ -65,6 +65,7 @@ uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t c
 uint32_t emu_load_acquire(const uint32_t *p, const char *file, int line);
 void emu_fence();
 void emu_grid_wait();
+void emu_grid_launch(const char *file, int line);
 
 void *emu_shared(int byte_offset);
 void emu_copy_async(void *shared, const void *global, bool valid, const char *file, int line);

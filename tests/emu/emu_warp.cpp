@@ -338,7 +338,17 @@ void emu_fence()
 
 void emu_grid_wait()
 {
-    emu_m.fiber->waited = true;
+    emu_m.fiber->waited = emu_m.waited = true;
+}
+
+void emu_grid_launch(const char *file, int line)
+{
+    if (emu_m.launch->dependent && !emu_m.fiber->waited) {
+        emu_fail("dependency", emu_site{file, line, nullptr},
+                 "%s lets the launch after this one start before it has waited for the one before "
+                 "(ptx_grid_wait): of what that writes the launch after would read what is not there yet",
+                 emu_who());
+    }
 }
 
 void emu_copy_async(void *shared, const void *global, bool valid, const char *file, int line)

@@ -18,7 +18,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from gpu_lib import ROOT, UBATCH, VARIANTS, WAYS, Bench, Skip, last_line  # noqa: E402
+from gpu_lib import ROOT, SHORT_CHUNK, UBATCH, VARIANTS, WAYS, Bench, Skip, last_line  # noqa: E402
 from gpu_real import real  # noqa: E402
 
 # Largest NMSE against the exact logits where activations are f32 or f16: 1e-5, or where the model's own noise of an f16
@@ -34,11 +34,15 @@ def compare(b, golden, what, got, tolerance):
 
 
 def golden_case(b, job):
+    """Of quantised weights the routes with 8-bit activations are judged by the logits of an engine that rounds so, too; the
+    exact ones count where activations are f16 or f32."""
     golden, mode, extra = job
+    eight_bits = golden.quantised and "--f32-activations" not in extra and (
+        mode != "batch" or "-ub" in extra or "mmq" in extra)
     name = "%s %s %s" % (golden.name, mode, " ".join(extra))
     got = os.path.join(b.work, re.sub(r"\W+", "-", name) + ".bin")
     code, _, err = b.quern_run(["logits", golden.model, "--tokens", golden.tokens, "-o", got, "--mode", mode,
-                                "--backend", b.backend, "-ub", UBATCH] + extra)
+                                "--backend", b.backend] + ([] if "-ub" in extra else ["-ub", UBATCH]) + extra)
     if code != 0:
         b.fail(name, err or "exit status %d" % code)
         return 0.0
@@ -47,7 +51,7 @@ def golden_case(b, job):
         code, nmse, line = compare(b, golden, golden.logits, got, golden.tol["logits"])
         if code != 0:
             b.fail(name + " (logits)", line)
-    if b.backend == "cuda":
+    if b.backend == "cuda" and not eight_bits:
         allowed = max(XLOGITS, golden.tol["xlogits_f16_kv"] * (PREFILL_FACTOR if mode == "batch" else 1))
         code, nmse, line = compare(b, golden, golden.xlogits, got, allowed)
         worst = nmse / allowed
@@ -59,8 +63,10 @@ def golden_case(b, job):
 
 def goldens(b):
     jobs = [(g, mode, []) for g in b.goldens for mode in ("batch", "per-token", "decode")]
+    jobs += [(g, "batch", SHORT_CHUNK) for g in b.goldens]
     if b.backend == "cuda":  # the other ways of a prompt (docs/prefill.md)
         jobs += [(g, "batch", way) for g in b.goldens for way in WAYS]
+        jobs += [(g, "decode", ["--f32-activations"]) for g in b.goldens if g.quantised]
     worst = b.each(lambda j: golden_case(b, j), jobs)
     return len(jobs), "%d models; worst NMSE %.2g of its tolerance" % (len(b.goldens), max(worst))
 
