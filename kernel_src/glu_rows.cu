@@ -40,8 +40,8 @@ QN_ENTRY(spec::threads, spec::threads <= 512 ? 1024 / spec::threads : 1)
 QN_KERNEL(const qn_state *st, const u8 *y, float *row_scale, float *out, i64 out_stride, const float *bg,
           const float *sg, const float *bu, const float *su, u16 *half)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x;
     if (row >= st->n_rows) {
         return;

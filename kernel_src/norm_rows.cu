@@ -111,10 +111,10 @@ QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i
           i64 out_stride, const float *w, const float *b, const u8 *product, float *row_scale, u16 *half,
           float *sum_out, i64 sum_stride)
 {
-    ptx_grid_launch();
     float weights[per_thread][4], v[per_thread][4], mean, top;
     load_weights(weights, w, spec::has_w, 1.0f); // they do not depend on the kernel before
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x, n_rows = spec::outputs ? st->n_out : st->n_rows;
     if (row >= n_rows) {
         return;

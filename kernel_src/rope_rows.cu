@@ -124,8 +124,8 @@ QN_KERNEL(const qn_state *st, const u8 *q, const u8 *k, const u8 *v, i64 stride,
           u8 *k_cache, u8 *v_cache, const float *q_norm, const float *k_norm, const float *freq,
           const float *row_scale)
 {
-    ptx_grid_launch();
     ptx_grid_wait();
+    ptx_grid_launch();
     const int row = blockIdx.x, d0 = (int)threadIdx.x % lanes * 8;
     if (row >= st->n_rows) {
         return;
