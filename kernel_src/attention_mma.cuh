@@ -4,13 +4,13 @@
 // tiles of 16 keys on its own, with its own ring of copies in flight and its own online softmax (Dao et al.,
 // FlashAttention, 2022). Products are made the other way round than for prompts (scores as keys x queries,
 // results as dimensions x queries): then 8 query heads, not 16, fill a fragment. Warps are merged in shared
-// memory, blocks by the one that comes last to its end. The result is f32 and, where spec::q8_out, 8-bit
-// groups too (v_dim is a multiple of 32 then). k_dim and v_dim are multiples of 8. defines: place, running,
-// find_heads, find_keys, load_queries, take_queries, reset, all_tiles, finish, ... grid: (n_split, n_head_kv
-// * head_chunks, rows); block: 32 * spec::warps; shared: the larger of the warps' rings (warps * warp_bytes)
-// and their records (warps * heads * (record + 2) + 4 floats). parts: [rows][n_head][n_split][v_groups][2 +
-// 32]: maximum, sum, 32 values not yet divided; all NO_VALUE before and after. arrived: [rows][n_head_kv *
-// head_chunks] counters, zero before and after.
+// memory, blocks by the one that finishes last. The result is f32 and, where spec::q8_out, 8-bit groups too
+// (v_dim is a multiple of 32 then). k_dim and v_dim are multiples of 8. defines: place, running, find_heads,
+// find_keys, load_queries, take_queries, reset, all_tiles, finish, ...
+// grid: (n_split, n_head_kv * head_chunks, rows); block: 32 * spec::warps; shared: the larger of the warps'
+// rings (warps * warp_bytes) and their records (warps * heads * (record + 2) + 4 floats).
+// parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values not yet divided. arrived: [rows][n_head_kv
+// * head_chunks] counters, zero before and after.
 #ifndef QN_ATTENTION_MMA_CUH
 #define QN_ATTENTION_MMA_CUH
 #include "kv_q8.cuh"
@@ -29,9 +29,8 @@ constexpr int v_tile = KEYS * (spec::v_q8 ? kv_unit<spec::v_dim, 1> : 2 * v_pitc
 constexpr int k_open = spec::k_q8 ? 2 * KEYS * k_pitch : 0, v_open = spec::v_q8 ? 2 * KEYS * v_pitch : 0;
 constexpr int warp_bytes = spec::stages * (k_tile + v_tile) + k_open + v_open;
 constexpr int record = v_pad + 4; // a head's values of a warp
+constexpr int part_size = spec::v_dim + 2;
 constexpr int v_groups = (spec::v_dim + WARP - 1) / WARP;
-constexpr int unit_size = 2 + WARP, part_size = v_groups * unit_size;
-constexpr u32 NO_VALUE = 0xffffffffu; // bits that no operation has as its result: its NaN is another
 constexpr bool plain = spec::softcap == 0.0f && spec::alibi_max_bias == 0.0f;
 constexpr float log2_e = 1.44269504088896340736f;
 
@@ -493,133 +492,86 @@ QN_DEV void merge_warps(const float *values, const float *sums, float *part, boo
             write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
             continue;
         }
-        float *to = part + (i64)h * gridDim.x * part_size + c * unit_size;
+        float *to = part + (i64)h * gridDim.x * part_size;
         if (d < spec::v_dim) {
-            ptx_store_relaxed(to + 2 + lane, v);
+            to[2 + d] = v;
         }
-        if (lane == 0) {
-            ptx_store_relaxed(to, top);
-            ptx_store_relaxed(to + 1, sum);
+        if (c == 0 && lane == 0) {
+            to[0] = top;
+            to[1] = sum;
         }
     }
 }
 
-// A unit's parts: this lane's maxima and sums (of parts lane and lane + 32), and its values of the first
-// parts.
-enum { FIRST_PARTS = 16 };
-struct unit_parts {
-    float m[2], l[2], first[FIRST_PARTS];
-};
-
-// Asks for all of it; false: some is not there yet. from: the unit in part 0.
-QN_DEV bool load_parts(unit_parts &x, const float *from, int n_part, bool there, bool has_value)
+// The parts of all blocks, in the same way; at most 64 of them. A warp asks for the first 16 parts of all its
+// units, with their maxima and sums, before it uses any.
+QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, const place &p)
 {
+    constexpr int FIRST = 16, UNITS = (spec::heads * v_groups + spec::warps - 1) / spec::warps;
+    constexpr int AT_ONCE = UNITS < 4 ? UNITS : 4;
     const int lane = threadIdx.x % WARP;
-    bool missing = false;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int k = lane + i * WARP;
-        x.m[i] = -QN_INF;
-        x.l[i] = 0.0f;
-        if (there && k < n_part) {
-            x.m[i] = ptx_load_relaxed(from + k * part_size);
-            x.l[i] = ptx_load_relaxed(from + k * part_size + 1);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < FIRST_PARTS; k++) {
-        x.first[k] = 0.0f;
-        if (there && has_value && k < n_part) {
-            x.first[k] = ptx_load_relaxed(from + k * part_size + 2 + lane);
-        }
-    }
-#pragma unroll
-    for (int k = 0; k < FIRST_PARTS; k++) {
-        missing |= __float_as_uint(x.first[k]) == NO_VALUE;
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        missing |= __float_as_uint(x.m[i]) == NO_VALUE || __float_as_uint(x.l[i]) == NO_VALUE;
-    }
-    return !__any_sync(0xffffffffu, missing);
-}
-
-// The sum of a unit over its parts, divided; what was read becomes NO_VALUE again.
-QN_DEV float merge_unit(const unit_parts &x, float *from, int n_part, bool has_value)
-{
-    const int lane = threadIdx.x % WARP;
-    const float none = __uint_as_float(NO_VALUE);
-    const float top = warp_max(fmaxf(x.m[0], x.m[1]));
-    const float w[2] = {ptx_exp2(x.m[0] - top), ptx_exp2(x.m[1] - top)};
-    const float sum = warp_sum(w[0] * x.l[0] + w[1] * x.l[1]);
-    float v = 0.0f;
-#pragma unroll
-    for (int k = 0; k < FIRST_PARTS; k++) { // weights of parts that are not there are 0
-        v += __shfl_sync(0xffffffffu, w[0], k) * x.first[k];
-    }
-    for (int k = FIRST_PARTS; k < n_part; k++) {
-        float part = 0.0f;
-        while (has_value &&
-               __float_as_uint(part = ptx_load_relaxed(from + k * part_size + 2 + lane)) == NO_VALUE) {
-        }
-        __syncwarp();
-        v += __shfl_sync(0xffffffffu, k < WARP ? w[0] : w[1], k % WARP) * part;
-    }
-    for (int k = 0; k < n_part && has_value; k++) {
-        ptx_store_relaxed(from + k * part_size + 2 + lane, none);
-    }
-    for (int k = lane; k < n_part; k += WARP) {
-        ptx_store_relaxed(from + k * part_size, none);
-        ptx_store_relaxed(from + k * part_size + 1, none);
-    }
-    return v * ptx_reciprocal(sum);
-}
-
-// The parts of all blocks, in the same way; at most 64 of them. All others run or have ended: their words
-// come in any order, each for itself, so no fence holds anybody up. A warp asks for two units at a time.
-QN_DEV void merge_parts(float *parts, int n_part, float *out, u8 *q8_out, const place &p)
-{
-    constexpr int AT_ONCE = 2;
-    const int n_unit = p.n_h * v_groups;
+    const bool low_there = lane < n_part, high_there = lane + WARP < n_part;
 #pragma unroll 1
-    for (int u0 = warp_index(); u0 < n_unit; u0 += AT_ONCE * spec::warps) {
-        unit_parts x[AT_ONCE];
-        float *from[AT_ONCE];
-        bool there[AT_ONCE], has_value[AT_ONCE], all;
+    for (int u0 = warp_index(); u0 < p.n_h * v_groups; u0 += AT_ONCE * spec::warps) {
+        float m[AT_ONCE][2], l[AT_ONCE][2], first[AT_ONCE][FIRST];
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            const int u = u0 + i * spec::warps, h = u / v_groups, c = u % v_groups;
-            from[i] = parts + (i64)h * gridDim.x * part_size + c * unit_size;
-            there[i] = u < n_unit;
-            has_value[i] = there[i] && c * WARP + (int)threadIdx.x % WARP < spec::v_dim;
+            const int u = u0 + i * spec::warps, d = u % v_groups * WARP + lane;
+            const bool there = u < p.n_h * v_groups;
+            const float *from = parts + (i64)(u / v_groups) * gridDim.x * part_size;
+            m[i][0] = there && low_there ? from[lane * part_size] : -QN_INF;
+            m[i][1] = there && high_there ? from[(lane + WARP) * part_size] : -QN_INF;
+            l[i][0] = there && low_there ? from[lane * part_size + 1] : 0.0f;
+            l[i][1] = there && high_there ? from[(lane + WARP) * part_size + 1] : 0.0f;
+#pragma unroll
+            for (int k = 0; k < FIRST; k++) {
+                first[i][k] = there && k < n_part && d < spec::v_dim ? from[k * part_size + 2 + d] : 0.0f;
+            }
         }
-        do {
-            all = true;
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                all &= load_parts(x[i], from[i], n_part, there[i], has_value[i]);
-            }
-        } while (!all);
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            const int u = u0 + i * spec::warps;
-            if (u < n_unit) {
-                const float v = merge_unit(x[i], from[i], n_part, has_value[i]);
-                write_out(v, p.h0 + u / v_groups, u % v_groups, out, q8_out);
+            const int u = u0 + i * spec::warps, h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
+            if (u >= p.n_h * v_groups) {
+                break;
             }
+            const float *from = parts + (i64)h * gridDim.x * part_size;
+            const float top = warp_max(fmaxf(m[i][0], m[i][1]));
+            const float w[2] = {ptx_exp2(m[i][0] - top), ptx_exp2(m[i][1] - top)};
+            const float sum = warp_sum(w[0] * l[i][0] + w[1] * l[i][1]);
+            float v = 0.0f;
+#pragma unroll
+            for (int k = 0; k < FIRST; k++) { // weights of parts that are not there are 0
+                v += __shfl_sync(0xffffffffu, w[0], k) * first[i][k];
+            }
+#pragma unroll 8
+            for (int k = FIRST; k < n_part; k++) {
+                const float part = d < spec::v_dim ? from[k * part_size + 2 + d] : 0.0f;
+                v += __shfl_sync(0xffffffffu, k < WARP ? w[0] : w[1], k % WARP) * part;
+            }
+            write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
         }
     }
 }
 
-// From the warps' sums to the result. The block whose turn to finish is the last one merges the parts.
+// Is this the last of n_part blocks to come here? What the others wrote before is visible then.
+QN_DEV bool arrive_last(u32 *count, u32 *last, int n_part)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *last = ptx_add_acq_rel(count, 1) == (u32)n_part - 1;
+        if (*last) {
+            *count = 0;
+        }
+    }
+    __syncthreads();
+    return *last;
+}
+
+// From the warps' sums to the result.
 QN_DEV void finish(running &r, float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out,
                    const place &p)
 {
     float *values = qn_shared<float>(0), *sums = values + spec::warps * spec::heads * record;
-    u32 *count = arrived + p.row * gridDim.y + blockIdx.y, turn = 0;
-    if (p.n_part > 1 && threadIdx.x == 0) { // answered by the time the warps are merged
-        turn = ptx_add_relaxed(count, 1);
-    }
     __syncthreads(); // the records take the rings' place
     write_record(r, values, sums, p.n_h);
     __syncthreads();
@@ -631,14 +583,7 @@ QN_DEV void finish(running &r, float *parts, u32 *arrived, float *out, i64 out_s
         return;
     }
     u32 *last = (u32 *)(sums + 2 * spec::warps * spec::heads);
-    if (threadIdx.x == 0) {
-        *last = turn == (u32)p.n_part - 1;
-        if (*last) {
-            *count = 0;
-        }
-    }
-    __syncthreads();
-    if (*last) {
+    if (arrive_last(arrived + p.row * gridDim.y + blockIdx.y, last, p.n_part)) {
         merge_parts(part, p.n_part, row_out, row_q8, p);
     }
 }

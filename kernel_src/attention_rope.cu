@@ -127,13 +127,8 @@ struct raw_rows {
         }
     }
 
-    // A tile a warp, at most? These are asked for before the wait.
-    QN_DEV_MEMBER bool few_keys(const place &p) const
-    {
-        return p.end - p.first <= spec::warps || p.n_part == 1;
-    }
-
-    // What the launch before made. It is asked for ahead of many keys, or it would stand in line behind them.
+    // What the launch before made. With keys enough for several blocks it is asked for ahead of them, or it
+    // would stand in line behind them; few keys are asked for before the wait.
     QN_DEV_MEMBER void wait(const place &p)
     {
         ptx_grid_wait();
@@ -144,7 +139,7 @@ struct raw_rows {
     QN_DEV_MEMBER void queries(running &r, const place &p)
     {
         const int n_unit = p.n_h + (owns_last(p) ? 2 : 0);
-        if (few_keys(p)) {
+        if (p.n_part == 1) {
             wait(p);
         }
         if (spec::rope_style != ROPE_NONE) {
@@ -199,7 +194,7 @@ QN_KERNEL(const qn_state *st, const float *q, i64 stride, const float *k, const 
         return;
     }
     rows.fetch_constants();
-    if (!rows.few_keys(p)) {
+    if (p.n_part > 1) {
         rows.wait(p);
     }
     reset(r);

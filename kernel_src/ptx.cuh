@@ -150,26 +150,6 @@ QN_DEV u32 ptx_load_acquire(const u32 *p)
     return v;
 }
 
-// Words that blocks hand each other while they run: a word is seen whole, in no order with others.
-QN_DEV float ptx_load_relaxed(const float *p)
-{
-    float v;
-    asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
-    return v;
-}
-
-QN_DEV void ptx_store_relaxed(float *p, float v)
-{
-    asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
-}
-
-QN_DEV u32 ptx_add_relaxed(u32 *p, u32 v)
-{
-    u32 old;
-    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
-    return old;
-}
-
 // d += a * b, 16x8x16, f16 operands, f32 accumulators (row-major a, column-major b); sm_80 and newer.
 QN_DEV void ptx_mma_f16(float d[4], const u32 a[4], const u32 b[2])
 {

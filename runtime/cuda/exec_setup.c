@@ -158,7 +158,6 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
         alloc(x, sizeof(int32_t) * (size_t)o->n_ubatch, "tokens", &m->tokens, err) ||
         alloc(x, z.k16, "keys as f16", &m->k16, err) || alloc(x, z.v16, "values as f16", &m->v16, err) ||
         alloc(x, z.parts, "attention parts", &m->parts, err) ||
-        alloc(x, z.slots, "attention parts", &m->slots, err) ||
         alloc(x, z.part_count, "attention parts", &m->part_count, err) || alloc_halves(x, &z, err) ||
         alloc(x, z.a16, "f16 activations", &m->a16, err) ||
         alloc(x, z.row_scale, "row factors", &m->row_scale, err) ||
@@ -178,9 +177,6 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     r = r ? r : x->cuda.api.MemsetD8Async(m->sample_work, 0, z.sample_work, x->stream);
     if (z.part_count) {
         r = r ? r : x->cuda.api.MemsetD8Async(m->part_count, 0, z.part_count, x->stream);
-    }
-    if (z.slots) {
-        r = r ? r : x->cuda.api.MemsetD8Async(m->slots, 0xff, z.slots, x->stream);
     }
     r = r ? r
           : x->cuda.api.MemsetD8Async(base, 0, total, x->stream); /* rows never written must stay finite */

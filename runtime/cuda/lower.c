@@ -51,8 +51,6 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
             z.part_count = max_size(z.part_count, rows * (size_t)a->n_head * sizeof(uint32_t));
             size_t per = (size_t)a->n_head * (size_t)(a->v_dim + 2) * sizeof(float);
             size_t most = QN_CUDA_FEW * QN_CUDA_MAX_SPLIT;
-            size_t slots = (size_t)a->n_head * (size_t)((a->v_dim + 31) / 32) * (2 + 32) * sizeof(float);
-            z.slots = max_size(z.slots, slots * most);
             z.parts = max_size(z.parts, per * (opts->plain_attention ? max_size(most, rows) : most));
         }
         z.w16 = max_size(z.w16, fresh_halves(s, opts));

@@ -71,12 +71,11 @@ typedef struct qn_cuda_mem {
     uint64_t *bufs;         /* by buffer index */
     uint64_t *k, *v;        /* by KV cache index */
     uint64_t k16, v16;      /* an 8-bit cache as halves, for the prompt step that reads it */
-    uint64_t parts;         /* attention parts (attention_decode.cu) */
-    uint64_t slots;         /* those of attention_mma.cuh: 0xff bytes between launches */
+    uint64_t parts;         /* attention parts */
     /* Zero between launches: [n_ubatch][blocks] parts of attention that have arrived; [few][groups] values of
      * groups that blocks share. */
     uint64_t part_count;
-    uint64_t w16[2], a16; /* 16-bit weights and activations of a product; the weights' areas take turns */
+    uint64_t w16[2], a16;   /* 16-bit weights and activations of a product; the weights' areas take turns */
     uint64_t row_scale, product;
     uint64_t squares[2];     /* sums of squares of their groups, where a norm was begun with them */
     uint64_t q8[2];          /* 8-bit activations, written in turns */
@@ -99,7 +98,7 @@ typedef struct qn_cuda_mem {
 /* Bytes of the scratch areas above for a plan. */
 typedef struct qn_cuda_sizes {
     int n_w16; /* areas of w16 bytes */
-    size_t k16, v16, parts, slots, w16, a16, row_scale, product, q8, squares, part_count;
+    size_t k16, v16, parts, w16, a16, row_scale, product, q8, squares, part_count;
     size_t sampling, marks, history, found, arrived, sample_work;
 } qn_cuda_sizes;
 qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts);

@@ -185,7 +185,7 @@ static void add_result_args(const lowerer *l, launch *k)
     const qn_cuda_mem *m = l->opts->mem;
     qn_view out = l->step->out[0];
     add_args(k,
-             (const uint64_t[]){m->slots, m->part_count, qn_lower_at(l, out), qn_lower_stride(l, out),
+             (const uint64_t[]){m->parts, m->part_count, qn_lower_at(l, out), qn_lower_stride(l, out),
                                 qn_lower_q8_at(l)},
              5);
 }

@@ -160,12 +160,12 @@ static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *a
     g->knobs = *chosen;
     g->rows = (tiles + places - 1) / places * grain;
     /* Whole groups leave places idle, or the busiest with much more than its share: blocks share groups then.
-     * At both ends of each that costs a fence and an atomic addition, about a microsecond: what a large
-     * product gains and a small one does not. */
+     * At both ends of each that costs a fence and an atomic addition, about a microsecond: what a large product
+     * gains and a small one does not. */
     int even = (n_out + places - 1) / places;
     even = even < LEAST ? LEAST : even;
-    g->share_groups =
-        grain > 1 && n_out % grain == 0 && 8 * g->rows > 9 * even && (int64_t)n_in * n_out >= SHARED;
+    g->share_groups = grain > 1 && n_out % grain == 0 && 8 * g->rows > 9 * even &&
+                      (int64_t)n_in * n_out >= SHARED;
     g->rows = g->share_groups ? even : g->rows;
     g->chunk = g->rows;
     g->blocks = qn_ceil_div(n_out, g->chunk);

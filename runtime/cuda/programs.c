@@ -143,7 +143,6 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        .fp8_tops = p,
                        .pairs = p,
                        .parts = p,
-                       .slots = p,
                        .w16 = {p, p},
                        .a16 = p,
                        .row_scale = p,

@@ -390,9 +390,6 @@ static int clean_up(qn_cuda_exec *x, qn_err *err)
     if (!r && z.part_count) {
         r = x->cuda.api.MemsetD8Async(x->mem.part_count, 0, z.part_count, x->stream);
     }
-    if (!r && z.slots) {
-        r = x->cuda.api.MemsetD8Async(x->mem.slots, 0xff, z.slots, x->stream);
-    }
     r = r ? r : x->cuda.api.StreamSynchronize(x->stream);
     return r ? qn_cuda_fail(&x->cuda, r, "clearing what was measured with", err) : 0;
 }

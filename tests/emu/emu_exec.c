@@ -231,35 +231,30 @@ static int alloc_all(emu_exec *x, qn_err *err)
     m->weight = weight_address;
     m->table = table_address;
     m->user = x;
-    int rc = alloc(&m->state, "state", sizeof(qn_cuda_state), EMU_UNWRITTEN | EMU_SETTLED, err) ||
-                     alloc(&m->tokens, "tokens", sizeof(int32_t) * (size_t)o->n_ubatch, EMU_UNWRITTEN, err) ||
-                     alloc(&m->k16, "keys as f16", z.k16, EMU_UNWRITTEN, err) ||
-                     alloc(&m->v16, "values as f16", z.v16, EMU_UNWRITTEN, err) ||
-                     alloc(&m->parts, "attention parts", z.parts, EMU_UNWRITTEN, err) ||
-                     alloc(&m->slots, "attention slots", z.slots, 0, err) ||
-                     alloc(&m->w16[0], "f16 weights", z.w16, EMU_UNWRITTEN, err) ||
-                     alloc(&m->w16[1], "f16 weights", z.w16, EMU_UNWRITTEN, err) || alloc_halves(x, err) ||
-                     alloc_a16(x, z.a16, err) || alloc_maps(x, err) ||
-                     alloc(&m->row_scale, "row factors", z.row_scale, EMU_UNWRITTEN, err) ||
-                     alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
-                     alloc(&m->part_count, "part count", z.part_count, 0, err) ||
-                     alloc(&m->squares[0], "squares", z.squares, EMU_UNWRITTEN, err) ||
-                     alloc(&m->squares[1], "squares", z.squares, EMU_UNWRITTEN, err) ||
-                     alloc(&m->q8[0], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||
-                     alloc(&m->q8[1], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||
-                     alloc(&m->sampling, "sampling", z.sampling, 0, err) ||
-                     alloc(&m->marks, "marks", z.marks, EMU_UNWRITTEN, err) ||
-                     alloc(&m->history, "history", z.history, EMU_UNWRITTEN, err) ||
-                     alloc(&m->found, "candidates", z.found, EMU_UNWRITTEN, err) ||
-                     alloc(&m->arrived, "arrived", z.arrived, 0, err) ||
-                     alloc(&m->sample_work, "sampler", z.sample_work, 0, err) ||
-                     alloc(&m->ring, "ring", sizeof(int32_t) * QN_CUDA_RING, EMU_UNWRITTEN, err)
-                 ? -1
-                 : 0;
-    if (rc == 0 && z.slots) {
-        memset((void *)(uintptr_t)m->slots, 0xff, z.slots);
-    }
-    return rc;
+    return alloc(&m->state, "state", sizeof(qn_cuda_state), EMU_UNWRITTEN | EMU_SETTLED, err) ||
+                   alloc(&m->tokens, "tokens", sizeof(int32_t) * (size_t)o->n_ubatch, EMU_UNWRITTEN, err) ||
+                   alloc(&m->k16, "keys as f16", z.k16, EMU_UNWRITTEN, err) ||
+                   alloc(&m->v16, "values as f16", z.v16, EMU_UNWRITTEN, err) ||
+                   alloc(&m->parts, "attention parts", z.parts, EMU_UNWRITTEN, err) ||
+                   alloc(&m->w16[0], "f16 weights", z.w16, EMU_UNWRITTEN, err) ||
+                   alloc(&m->w16[1], "f16 weights", z.w16, EMU_UNWRITTEN, err) || alloc_halves(x, err) ||
+                   alloc_a16(x, z.a16, err) || alloc_maps(x, err) ||
+                   alloc(&m->row_scale, "row factors", z.row_scale, EMU_UNWRITTEN, err) ||
+                   alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
+                   alloc(&m->part_count, "part count", z.part_count, 0, err) ||
+                   alloc(&m->squares[0], "squares", z.squares, EMU_UNWRITTEN, err) ||
+                   alloc(&m->squares[1], "squares", z.squares, EMU_UNWRITTEN, err) ||
+                   alloc(&m->q8[0], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||
+                   alloc(&m->q8[1], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||
+                   alloc(&m->sampling, "sampling", z.sampling, 0, err) ||
+                   alloc(&m->marks, "marks", z.marks, EMU_UNWRITTEN, err) ||
+                   alloc(&m->history, "history", z.history, EMU_UNWRITTEN, err) ||
+                   alloc(&m->found, "candidates", z.found, EMU_UNWRITTEN, err) ||
+                   alloc(&m->arrived, "arrived", z.arrived, 0, err) ||
+                   alloc(&m->sample_work, "sampler", z.sample_work, 0, err) ||
+                   alloc(&m->ring, "ring", sizeof(int32_t) * QN_CUDA_RING, EMU_UNWRITTEN, err)
+               ? -1
+               : 0;
 }
 
 static int check_report(int rc, const emu_report *r, qn_err *err)

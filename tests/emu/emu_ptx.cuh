@@ -83,21 +83,6 @@ static inline u32 ptx_load_acquire(const u32 *p, EMU_SITE)
     return emu_load_acquire(p, file, line);
 }
 
-static inline float ptx_load_relaxed(const float *p, EMU_SITE)
-{
-    return __uint_as_float(emu_load_acquire((const u32 *)p, file, line));
-}
-
-static inline void ptx_store_relaxed(float *p, float v, EMU_SITE)
-{
-    emu_atomic(p, EMU_U32, EMU_EXCHANGE, __float_as_uint(v), 0, file, line);
-}
-
-static inline u32 ptx_add_relaxed(u32 *p, u32 v, EMU_SITE)
-{
-    return atomicAdd(p, v, file, line);
-}
-
 static inline void ptx_mma_f16(float d[4], const u32 a[4], const u32 b[2], EMU_SITE)
 {
     const emu_mma m = {d, a, b, 16};
