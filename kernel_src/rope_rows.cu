@@ -68,16 +68,19 @@ QN_DEV void norm_head(float v[8], const unit &u, const float *q_norm, const floa
     const float scale = kind == NORM_NONE ? 1.0f : 1.0f / sqrtf(square / spec::k_dim + spec::eps);
     const bool weighted = u.there && kind != NORM_NONE && !u.is_v && (u.is_q ? spec::q_has_w : spec::k_has_w);
     const float *w = u.is_q ? q_norm : k_norm;
-    const int d0 = (int)threadIdx.x % lanes * 8;
+    const int d0 = (int)threadIdx.x % lanes * 8 + (spec::qk_weight == QKW_CHANNEL ? 0 : u.h * spec::k_dim);
+    chunk4 weights[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        weights[i] = chunk4{{0x3f800000u, 0x3f800000u, 0x3f800000u, 0x3f800000u}}; // ones
+        if (weighted && spec::qk_weight != QKW_PER_HEAD) {
+            weights[i] = load4<0>(w, d0 / 4 + i);
+        }
+    }
+    const float factor = scale * (weighted && spec::qk_weight == QKW_PER_HEAD ? w[u.h] : 1.0f);
 #pragma unroll
     for (int e = 0; e < 8; e++) {
-        float y = (v[e] - mean) * scale;
-        if (weighted) {
-            y *= spec::qk_weight == QKW_PER_HEAD  ? w[u.h]
-                 : spec::qk_weight == QKW_CHANNEL ? w[d0 + e]
-                                                  : w[u.h * spec::k_dim + d0 + e];
-        }
-        v[e] = y;
+        v[e] = (v[e] - mean) * factor * value4<0>(weights[e / 4], e % 4);
     }
 }
 

@@ -25,7 +25,7 @@ set(QUERN_EMU_MODELS "llama;qwen3;gemma3;gemma4-e2b;gemma3n;minicpm3" CACHE STRI
 set(emu_models ${QUERN_EMU_MODELS})
 set(emu_warnings -Wall -Wextra -Wno-missing-field-initializers)
 
-add_library(emu_tests_common STATIC ${emu_dir}/emu_cases.c ${emu_dir}/emu_case_ops.c ${emu_dir}/emu_case_special.c ${emu_dir}/emu_source.c)
+add_library(emu_tests_common STATIC ${emu_dir}/emu_cases.c ${emu_dir}/emu_case_ops.c ${emu_dir}/emu_case_special.c ${emu_dir}/emu_case_chains.c ${emu_dir}/emu_source.c)
 target_link_libraries(emu_tests_common PUBLIC room_cuda room_cpu)
 target_include_directories(emu_tests_common PUBLIC ${emu_dir})
 add_executable(emu_gen ${emu_dir}/emu_gen.c ${emu_dir}/emu_collect.c)

@@ -83,16 +83,16 @@ static void residual(emu_case *c, int how, int width, int col, int n)
 static int make_norm(emu_case *c, const int *f)
 {
     static const int sizes[5] = {5, 64, 100, 1000, 4128};
-    int n = sizes[f[0]], groups = f[1] ? 3 : 1, width = n * groups + 5;
+    int n = sizes[f[0]], groups = f[1] ? 3 : 1, col = f[8] ? 8 : 5, width = n * groups + col;
     c->bufs[0].width = c->bufs[1].width = width;
     c->steps[0].rows = f[7] ? QN_ROWS_OUTPUTS : QN_ROWS_TOKENS;
     case_fill(c, 0, 3);
     for (int i = 0; i < width * CASE_UBATCH; i++) {
         c->start[0][i] += 1; /* a mean that is not zero */
     }
-    residual(c, f[5], width, 5, n * groups);
-    c->steps[0].in[0] = (qn_view){0, 5, n * groups};
-    c->steps[0].out[0] = (qn_view){1, 5, n * groups};
+    residual(c, f[5], width, col, n * groups);
+    c->steps[0].in[0] = (qn_view){0, col, n * groups};
+    c->steps[0].out[0] = (qn_view){1, col, n * groups};
     c->steps[0].w[0] = f[3] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
     c->steps[0].w[1] = f[4] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
     c->steps[0].spec.norm = (qn_spec_norm){.n = n,
@@ -103,8 +103,8 @@ static int make_norm(emu_case *c, const int *f)
                                            .residual = f[5] != 0,
                                            .eps = 0.1f,
                                            .out_scale = f[6] ? 0.7f : 1.0f};
-    snprintf(c->name, sizeof c->name, "norm n %d groups %d kind %d w %d b %d residual %d rows %d", n, groups,
-             f[2], f[3], f[4], f[5], f[7]);
+    snprintf(c->name, sizeof c->name, "norm n %d groups %d kind %d w %d b %d residual %d rows %d at %d", n,
+             groups, f[2], f[3], f[4], f[5], f[7], col);
     return 0;
 }
 
@@ -531,7 +531,7 @@ static int make_argmax(emu_case *c, const int *f)
 const emu_factors emu_all_factors[] = {
     {"embed", 4, {N_TYPES, 2, 3, 2}, make_embed},
     {"select", 2, {3, 2}, make_select},
-    {"norm", 8, {5, 2, 2, 2, 2, 3, 2, 2}, make_norm},
+    {"norm", 9, {5, 2, 2, 2, 2, 3, 2, 2, 2}, make_norm},
     {"linear", 6, {N_TYPES, 3, 2, 3, 3, 2}, make_linear},
     {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue},
     {"linear", 5, {3, 4, 2, 2, 2}, make_chain},
@@ -539,6 +539,8 @@ const emu_factors emu_all_factors[] = {
     {"linear", 1, {N_TYPES}, emu_make_fp8},
     {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu},
     {"rope_kv", 12, {6, 7, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
+    {"glu", 7, {4, 3, 2, 4, 2, 2, 2}, emu_make_glu_chain},
+    {"rope_kv", 11, {3, 3, 3, 3, 2, 4, 2, 3, 3, 2, 2}, emu_make_rope_chain},
     {"attention", 8, {6, 8, 3, 5, 2, 2, 2, 4}, make_attention},
     {"attention", 14, {4, 4, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3, 4, 4}, make_rope_attention},
     {"mix", 5, {2, 3, 2, 2, 2}, make_mix},

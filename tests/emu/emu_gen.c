@@ -35,6 +35,13 @@ static int add_route(int i, qn_lower_opts *lo, qn_exec_opts *o, const qn_plans *
         o->prefill = QN_PREFILL_FP8;
         return s->op->id != QN_OP_LINEAR;
     }
+    if (i == 17) { /* products and what reads them */
+        lo->variant = QN_VARIANT_SM80;
+        o->prefill = QN_PREFILL_AUTO;
+        o->f32_products = true;
+        return persistent || plans->prefill.n_step == 1 ||
+               (s->op->id != QN_OP_LINEAR && s->op->id != QN_OP_GLU);
+    }
     lo->product_tokens = i > 12 ? 64 << (i - 13) : 0;
     if (i > 13) { /* wider tiles: a type of each kind will do */
         return type != QN_Q4_K && type != QN_Q6_K && type != QN_Q2_K && type != QN_F16;
@@ -63,7 +70,7 @@ static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opt
     mem.k_map = mem.k;
     mem.v_map = mem.v;
     int rc = mem.bufs && mem.k && mem.v ? 0 : qn_fail(err, "out of memory");
-    for (int i = 0; i < 17 && rc == 0; i++) {
+    for (int i = 0; i < 18 && rc == 0; i++) {
         qn_lowered low;
         qn_exec_opts o = *exec;
         qn_lower_opts lo = {.exec = &o,

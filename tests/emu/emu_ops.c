@@ -26,7 +26,7 @@ typedef struct way {
     int rows;
     bool decode, prefill, f32, rows_attention, no_fuse;
     qn_prefill route;
-    bool tma;
+    bool tma, f32_products;
     int tokens; /* of a tile of product_wgmma.cu */
     bool alone; /* one multiprocessor: blocks that stay take several tiles each */
 } way;
@@ -39,6 +39,7 @@ static const way ways[] = {
     {.name = "few rows", .rows = 3, .rows_attention = true},
     {.name = "decode apart", .rows = 1, .decode = true, .no_fuse = true},
     {.name = "prefill", .rows = 13, .prefill = true},
+    {.name = "f32 products", .rows = 13, .prefill = true, .f32_products = true},
     {.name = "mma", .rows = 13, .prefill = true, .route = QN_PREFILL_MMA},
     {.name = "mmq", .rows = 13, .prefill = true, .route = QN_PREFILL_MMQ},
     {.name = "tma", .rows = 13, .prefill = true, .tma = true},
@@ -164,7 +165,8 @@ static int compare_case(emu_case *c, qn_exec *cpu, qn_exec *emu, int rows, error
     for (int i = 0; i < QN_STEP_VIEWS && rc == 0; i++) {
         rc = last->out[i].buf >= 0 ? compare_view(last->out[i], rows_of(c, rows), cpu, emu, e, err) : 0;
     }
-    if (rc == 0 && c->steps[0].op->id == QN_OP_ROPE_KV && c->steps[0].kv >= 0) {
+    const qn_step *stores = c->steps[0].op->id == QN_OP_ROPE_KV ? &c->steps[0] : last;
+    if (rc == 0 && stores->op->id == QN_OP_ROPE_KV && stores->kv >= 0) {
         const qn_cpu_kv *kv = &((const qn_cpu *)cpu)->kv[0];
         for (int r = 0; r < rows; r++) {
             int at = (c->pos + r) % kv->rows;
@@ -295,6 +297,10 @@ static bool differs(const emu_case *c, const way *w, int variant)
         return op == QN_OP_ATTENTION && variant == QN_VARIANT_SM90A;
     }
     bool product = op == QN_OP_LINEAR || op == QN_OP_GLU;
+    if (w->f32_products || (product && c->plans.prefill.n_step == 2)) { /* a product and what reads it */
+        return product && w->prefill && w->route == QN_PREFILL_AUTO && c->plans.prefill.n_step > 1 &&
+               variant == QN_VARIANT_SM80;
+    }
     if (w->route == QN_PREFILL_AUTO) {
         return !product || variant != QN_VARIANT_SM90A;
     }
@@ -408,6 +414,7 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, ran
     c->exec.prefill = w->route;
     c->exec.weight_cache = w->route == QN_PREFILL_FP8 ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_AUTO;
     c->exec.flash_attention = !w->tma;
+    c->exec.f32_products = w->f32_products;
     c->exec.rows_attention = w->rows_attention;
     c->exec.no_fuse = w->no_fuse;
     c->exec.n_ubatch = w->rows > CASE_UBATCH ? CASE_ROWS : c->exec.n_ubatch;

@@ -26,7 +26,7 @@ import tempfile
 OPS = {"altup.cu": "altup", "argmax.cu": "argmax", "attention_decode.cu": "attention",
        "attention_mma.cu": "attention", "attention_rope.cu": "attention", "kv_expand.cu": "attention", "attention_prefill.cu": "attention",
        "attention_wgmma.cu": "attention", "dequant.cu": "linear", "dequant_fp8.cu": "linear", "product_wgmma.cu": "linear",
-       "to_fp8.cu": "linear", "embed.cu": "embed", "glu.cu": "glu", "glu_act.cu": "glu",
+       "to_fp8.cu": "linear", "embed.cu": "embed", "glu.cu": "glu", "glu_act.cu": "glu", "glu_rows.cu": "glu", "norm_rows.cu": "norm", "rope_rows.cu": "rope_kv",
        "glu_q8.cu": "glu", "latent_kv.cu": "latent_kv", "linear.cu": "linear", "linear_post.cu": "linear",
        "linear_q8.cu": "linear", "linear_cols.cu": "linear", "glu_cols.cu": "glu", "linear_half.cu": "linear",
        "glu_half.cu": "glu", "mix.cu": "mix", "mul.cu": "mul", "norm.cu": "norm", "quantise.cu": "linear",
@@ -38,7 +38,7 @@ HEADERS = {"attention_rows.cuh": ["attention_prefill.cu", "attention_wgmma.cu"],
            "fp8.cuh": ["to_fp8.cu", "dequant_fp8.cu"], "gemv.cuh": ["linear.cu"], "gemv_q8.cuh": ["linear_q8.cu", "glu_q8.cu"],
            "gemv_cols.cuh": ["linear_cols.cu"], "gemv_half.cuh": ["linear_half.cu"], "planes.cuh": ["linear_q8.cu", "linear.cu", "dequant.cu"],
            "quantise.cuh": ["quantise.cu", "linear_q8.cu"], "reduce.cuh": ["norm.cu", "to_half.cu"], "half_row.cuh": ["to_half.cu"],
-           "attention_mma.cuh": ["attention_rope.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu"], "attention_wgmma.cuh": ["attention_wgmma.cu"]}
+           "attention_mma.cuh": ["attention_rope.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu"], "chunk.cuh": ["norm_rows.cu", "glu_rows.cu"], "attention_wgmma.cuh": ["attention_wgmma.cu"]}
 # The emulator's twins stand for them, they only declare, or other tests than those of ops run them.
 NOT_MUTATED = {"again.cuh", "attention_tma.cu", "persistent.cu", "persistent_begin.cuh", "product.cu", "product_q8.cu", "ptx.cuh",
                "read_limit.cu", "sample.cuh", "sample_full.cu", "sample_topk.cu", "types.cuh"}
