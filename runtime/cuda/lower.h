@@ -75,7 +75,7 @@ typedef struct qn_cuda_mem {
     /* Zero between launches: [n_ubatch][blocks] parts of attention that have arrived; [few][groups] values of
      * groups that blocks share. */
     uint64_t part_count;
-    uint64_t w16[2], a16;   /* 16-bit weights and activations of a product; the weights' areas take turns */
+    uint64_t w16[2], a16; /* 16-bit weights and activations of a product; the weights' areas take turns */
     uint64_t row_scale, product;
     uint64_t squares[2];     /* sums of squares of their groups, where a norm was begun with them */
     uint64_t q8[2];          /* 8-bit activations, written in turns */
@@ -221,6 +221,7 @@ typedef struct qn_lower_opts {
     bool persistent;      /* the decode list as one launch too */
     int multiprocessors;  /* for launch shapes only, never for constants */
     int product_tokens;   /* tile of product_wgmma.cu for any number of rows; 0: by rows */
+    int64_t share_from;   /* weights from which on a product's blocks share groups; 0: QN_LOWER_SHARE_FROM */
     size_t head_chunk;    /* most bytes of the head as 16-bit rows at a time; 0: QN_CUDA_HEAD_CHUNK */
     /* What stands in place of a site's shipped knobs: fills *k and returns true. Values that do not fit are
      * not taken; phases of the persistent kernel have the shipped ones always. NULL: nothing does. */

@@ -62,7 +62,7 @@ int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g);
 const qn_knobs *qn_lower_knobs(lowerer *l, launch *k, qn_knob_kind kind, const char *what,
                                const qn_step *also, const qn_knob_room *room, const qn_knobs *shipped);
 /* Multiprocessors of the card that shipped knobs are for, whatever card it is. */
-enum { QN_LOWER_NOMINAL = 132 };
+enum { QN_LOWER_NOMINAL = 132, QN_LOWER_SHARE_FROM = 32 << 20 };
 /* Address of a view's first row; values between its rows; address of a weight (0: NULL). */
 uint64_t qn_lower_at(const lowerer *l, qn_view v);
 uint64_t qn_lower_stride(const lowerer *l, qn_view v);

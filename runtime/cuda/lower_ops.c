@@ -145,10 +145,22 @@ static int places_for(const lowerer *l, const qn_knobs *k)
     return (l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1) * k->per_sm;
 }
 
+/* Whole groups leave places of a nominal card idle, or its busiest with much more than their share: blocks
+ * share groups then. At both ends of each that costs a fence and an atomic addition, about a microsecond:
+ * what a large product gains and a small one does not. */
+enum { LEAST_SHARED = 8 };
+static bool shares_groups(const lowerer *l, const qn_knobs *k, int n_in, int n_out, int grain)
+{
+    int64_t from = l->opts->share_from ? l->opts->share_from : QN_LOWER_SHARE_FROM;
+    int places = QN_LOWER_NOMINAL * k->per_sm, even = (n_out + places - 1) / places;
+    int whole = ((n_out + grain - 1) / grain + places - 1) / places * grain;
+    even = even < LEAST_SHARED ? LEAST_SHARED : even;
+    return n_out % grain == 0 && 8 * whole > 9 * even && (int64_t)n_in * n_out >= from;
+}
+
 static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *also, int n_in, int n_out,
                      int grain, gemv_shape *g)
 {
-    enum { LEAST = 8, SHARED = 32 << 20 };
     qn_knob_room room;
     const qn_knobs shipped = shipped_q8(l, n_in, l->step->op->id == QN_OP_GLU, &room);
     room.rows = n_out;
@@ -159,14 +171,11 @@ static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *a
     int tiles = (n_out + grain - 1) / grain, places = places_for(l, chosen);
     g->knobs = *chosen;
     g->rows = (tiles + places - 1) / places * grain;
-    /* Whole groups leave places idle, or the busiest with much more than its share: blocks share groups then.
-     * At both ends of each that costs a fence and an atomic addition, about a microsecond: what a large product
-     * gains and a small one does not. */
-    int even = (n_out + places - 1) / places;
-    even = even < LEAST ? LEAST : even;
-    g->share_groups = grain > 1 && n_out % grain == 0 && 8 * g->rows > 9 * even &&
-                      (int64_t)n_in * n_out >= SHARED;
-    g->rows = g->share_groups ? even : g->rows;
+    g->share_groups = grain > 1 && shares_groups(l, chosen, n_in, n_out, grain);
+    if (g->share_groups) {
+        g->rows = (n_out + places - 1) / places;
+        g->rows = g->rows < LEAST_SHARED ? LEAST_SHARED : g->rows;
+    }
     g->chunk = g->rows;
     g->blocks = qn_ceil_div(n_out, g->chunk);
     return true;

@@ -558,6 +558,7 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .product_tokens = emu->product_tokens,
                         .knobs = emu->knobs,
                         .knobs_user = emu->knobs_user,
+                        .share_from = emu_share_from(emu->variant),
                         .head_chunk = EMU_HEAD_CHUNK};
     if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err) ||
         repack_all(x, err) || make_halves(x, err) || place_phases(x, err)) {

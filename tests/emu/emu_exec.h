@@ -19,6 +19,13 @@ typedef struct emu_exec_opts {
     void *knobs_user;
 } emu_exec_opts;
 
+/* qn_lower_opts.share_from: one variant's blocks share groups of outputs wherever that leaves them more even,
+ * the others' nowhere, since no case is as large as real products. */
+static inline int64_t emu_share_from(int variant)
+{
+    return variant == QN_VARIANT_SM80 ? 1 : 0;
+}
+
 /* Takes all of the emulated device memory: one executor at a time. A program that the table lacks is an
  * error. */
 int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts, const emu_exec_opts *emu,

@@ -7,6 +7,7 @@
 
 #include "emu_cases.h"
 #include "emu_collect.h"
+#include "emu_exec.h"
 #include "emu_models.h"
 
 static uint64_t kept_at(const void *user, const qn_tensor *t)
@@ -85,6 +86,7 @@ static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opt
         if ((o.k_type != QN_CACHE_F16 || o.v_type != QN_CACHE_F16) && lo.variant < QN_VARIANT_SM80) {
             continue; /* 8-bit caches are not served before sm_80 */
         }
+        lo.share_from = emu_share_from(lo.variant);
         qn_half_cache kept = {0};
         if (o.prefill == QN_PREFILL_FP8) { /* its weights are kept */
             rc = qn_half_cache_make(&kept, plans, &o, err);

@@ -6,6 +6,7 @@
 
 #include "emu_knobs.h"
 #include "emu_collect.h"
+#include "emu_exec.h"
 
 enum { FIRST_INDEX = 200000 };
 
@@ -33,6 +34,7 @@ static int add_case(void *user, emu_case *c)
                                   .mem = &mem,
                                   .variant = QN_VARIANT_SM80,
                                   .multiprocessors = CASE_MULTIPROCESSORS,
+                                  .share_from = emu_share_from(QN_VARIANT_SM80),
                                   .knobs = emu_knob_set,
                                   .knobs_user = &set};
         if (o.rows_attention && (o.k_type != QN_CACHE_F16 || o.v_type != QN_CACHE_F16)) {
