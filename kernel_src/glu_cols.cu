@@ -1,19 +1,23 @@
 // glu_cols.cu: the `glu` op for up to 8 rows at once, quantised weights and 8-bit activations: as glu_q8.cu,
 // with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive outputs (a
-// multiple of 32 where q8_out). block: 32 * spec::warps; shared: 8 * (2 * chunk * slices + 1) floats.
+// multiple of 32 where q8_out). block: 32 * spec::warps; shared: sums_at bytes (gemv_cols.cuh) and 8 *
+// (2 * chunk * slices + 1) floats.
 #include "gemv_cols.cuh"
 
 constexpr int gate_dt = spec::fused ? spec::up_dtype : spec::gate_dtype;
 constexpr i64 up_rows = spec::fused ? 2 * spec::n_ff : spec::n_ff;
 constexpr int up_first = spec::fused ? spec::n_ff : 0;
 
+// Rows [0, width) are of the gate's weights, [width, 2 * width) of those behind it, from output `first` on.
 template <int DT> struct rows_of {
-    const u8 *w;
-    int first; // row of output 0
+    const u8 *gate, *up;
+    int first, width;
 
     __device__ __forceinline__ plane_ptr row(int at) const
     {
-        return row_planes<DT>(w, up_rows, spec::n_in, first + at);
+        const bool is_up = at >= width;
+        return row_planes<DT>(is_up ? up : gate, up_rows, spec::n_in,
+                              first + (is_up ? up_first + at - width : at));
     }
 };
 
@@ -22,17 +26,28 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
           const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su,
           const float *squares)
 {
-    ptx_grid_wait();
-    ptx_grid_launch();
     const int first = blockIdx.x * (int)chunk, last = min(spec::n_ff, first + (int)chunk),
               width = last - first;
+    const rows_of<gate_dt> g_rows = {spec::fused ? wu : wg, wu, first, width};
+    const rows_of<spec::up_dtype> u_rows = {wu, wu, first, width};
+    constexpr bool one_type = gate_dt == spec::up_dtype;
+    columns<gate_dt> of_gate;
+    begin_columns(of_gate, g_rows, 0,
+                  one_type ? 2 * width : width); // weights do not depend on the kernel before
+    ptx_grid_wait();
+    ptx_grid_launch();
     const int n_col = min((int)COLS, st->n_rows);
-    float *factor = qn_shared<float>(0), *gate = factor + COLS, *up = gate + width * COLS * spec::slices;
+    float *factor = qn_shared<float>(sums_at), *gate = factor + COLS,
+          *up = gate + width * COLS * spec::slices;
+    take_columns(q8, 0, n_col);
     column_factors(factor, squares, n_col);
-    const rows_of<gate_dt> g_rows = {spec::fused ? wu : wg, 0};
-    const rows_of<spec::up_dtype> u_rows = {wu, up_first};
-    gemv_columns<gate_dt>(g_rows, first, last, q8, n_col, gate);
-    gemv_columns<spec::up_dtype>(u_rows, first, last, q8, n_col, up);
+    __syncthreads();
+    run_columns(of_gate, g_rows, q8, n_col, true, gate);
+    if constexpr (!one_type) {
+        columns<spec::up_dtype> of_up;
+        begin_columns(of_up, u_rows, width, 2 * width);
+        run_columns(of_up, u_rows, q8, n_col, n_phase == 1, up);
+    }
     __syncthreads();
     for (int i = threadIdx.x; i < width * n_col; i += 32 * spec::warps) {
         const int row = i / width, k = i % width, at = first + k;

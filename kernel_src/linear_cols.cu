@@ -1,7 +1,7 @@
 // linear_cols.cu: the `linear` op for up to 8 rows at once, quantised weights and 8-bit activations: as
 // linear_q8.cu, with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive
-// outputs (a multiple of 32 where norm_next). block: 32 * spec::warps; shared: 8 * (chunk * slices + 1)
-// floats.
+// outputs (a multiple of 32 where norm_next). block: 32 * spec::warps; shared: sums_at bytes (gemv_cols.cuh)
+// and 8 * (chunk * slices + 1) floats.
 #include "epilogue.cuh"
 #include "gemv_cols.cuh"
 
@@ -34,15 +34,21 @@ constexpr int cut2 = same01 ? seg_last : (same12 ? seg_last : seg_end[1]);
 constexpr int seg2nd = same01 ? 2 : 1; // a segment of the second stretch, if there is one
 
 // Outputs [A, B) of the op, of type DT, as far as they lie in [first, last).
-template <int DT, int A, int B>
-QN_DEV void stretch(const u8 *const w[3], int first, int last, const u8 *q8, int n_col, float *res)
-{
-    const weights_of<DT> of = {{w[0], w[1], w[2]}};
-    const int a = max(first, A), b = min(last, B);
-    if (a < b) {
-        gemv_columns<DT>(of, a, b, q8, n_col, res + (a - first) * COLS * spec::slices);
+template <int DT, int A, int B> struct stretch {
+    weights_of<DT> of;
+    columns<DT> k;
+    int a, b;
+
+    __device__ __forceinline__ stretch(const u8 *const w[3], int first, int last)
+        : of{{w[0], w[1], w[2]}}, a(max(first, A)), b(max(a, min(last, B)))
+    {
+        begin_columns(k, of, a, b);
     }
-}
+    __device__ __forceinline__ void run(const u8 *q8, int first, int n_col, bool taken, float *res)
+    {
+        run_columns(k, of, q8, n_col, taken, res + (a - first) * COLS * spec::slices);
+    }
+};
 
 QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
@@ -50,19 +56,24 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
           const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,
           const float *squares, const float *norm_w, u8 *q8_next, float *squares_next)
 {
+    const int first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
+    const u8 *const w[3] = {w0, w1, w2};
+    stretch<dtype_of(0), 0, cut1> part0(w, first, last); // weights do not depend on the kernel before
     ptx_grid_wait();
     ptx_grid_launch();
-    const int first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
     const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows);
-    float *factor = qn_shared<float>(0), *res = factor + COLS;
-    const u8 *const w[3] = {w0, w1, w2};
+    float *factor = qn_shared<float>(sums_at), *res = factor + COLS;
+    take_columns(q8, 0, n_col);
     column_factors(factor, squares, n_col);
-    stretch<dtype_of(0), 0, cut1>(w, first, last, q8, n_col, res);
+    __syncthreads();
+    part0.run(q8, first, n_col, true, res);
     if constexpr (cut1 < cut2) {
-        stretch<dtype_of(seg2nd), cut1, cut2>(w, first, last, q8, n_col, res);
+        stretch<dtype_of(seg2nd), cut1, cut2> part1(w, first, last);
+        part1.run(q8, first, n_col, n_phase == 1, res);
     }
     if constexpr (cut2 < seg_last) {
-        stretch<dtype_of(2), cut2, seg_last>(w, first, last, q8, n_col, res);
+        stretch<dtype_of(2), cut2, seg_last> part2(w, first, last);
+        part2.run(q8, first, n_col, n_phase == 1, res);
     }
     __syncthreads();
     const int width = last - first;

@@ -132,17 +132,22 @@ template <int DT> QN_DEV void load_beside(group<DT> &r, const plane_ptr &p, int 
     }
 }
 
-// All that stands at a place.
-template <int DT> QN_DEV void load_codes(group<DT> &r, const plane_ptr &p, int place)
+template <bool HERE> QN_DEV u32x4 load_piece(const void *p)
+{
+    return HERE ? ptx_load_stream_here(p) : ptx_load_stream(p);
+}
+
+// All that stands at a place. HERE: codes are asked for at this point of the program.
+template <int DT, bool HERE = false> QN_DEV void load_codes(group<DT> &r, const plane_ptr &p, int place)
 {
     using P = planes<DT>;
     if constexpr (P::q_bytes == 8) {
         load_short_codes(r, p, place);
     } else if constexpr (P::q_bytes == 32) { // the two halves of a warp's step stand apart
-        r.q0 = ptx_load_stream(p.q + place * 32);
-        r.q1 = ptx_load_stream(p.q + place * 32 + 16);
+        r.q0 = load_piece<HERE>(p.q + place * 32);
+        r.q1 = load_piece<HERE>(p.q + place * 32 + 16);
     } else {
-        r.q0 = ptx_load_stream(p.q + place * P::q_bytes);
+        r.q0 = load_piece<HERE>(p.q + place * P::q_bytes);
     }
     load_beside(r, p, place);
 }
@@ -195,14 +200,20 @@ QN_DEV u32 scale_byte(const u32x4 &v, int i)
     return word_of(v, i >> 2) >> (8 * (i & 3)) & 0xff;
 }
 
-// Scale and minimum `j` of the 12 packed bytes of q4_K and q5_K, which stand in words y, z, w behind d and
-// dmin. Four are unpacked at a time without a branch; a lane whose groups are of one half of the super-block
-// does it once.
+// Four scales and four minima, of the lower or the upper half, of the 12 packed bytes of q4_K and q5_K, which
+// stand in words y, z, w behind d and dmin.
+QN_DEV void scales_mins(const u32x4 &s, bool upper, u32 *scales, u32 *mins)
+{
+    const u32 y = s.y, z = s.z;
+    *scales = upper ? (s.w & 0x0f0f0f0fu) | (y >> 2 & 0x30303030u) : y & 0x3f3f3f3fu;
+    *mins = upper ? (s.w >> 4 & 0x0f0f0f0fu) | (z >> 2 & 0x30303030u) : z & 0x3f3f3f3fu;
+}
+
+// Scale and minimum `j` of them. A lane whose groups are of one half of the super-block unpacks once.
 QN_DEV void scale_min(const u32x4 &s, int j, u32 *scale, u32 *min)
 {
-    const bool upper = (j & 4) != 0;
-    const u32 scales = upper ? (s.w & 0x0f0f0f0fu) | (s.y >> 2 & 0x30303030u) : s.y & 0x3f3f3f3fu;
-    const u32 mins = upper ? (s.w >> 4 & 0x0f0f0f0fu) | (s.z >> 2 & 0x30303030u) : s.z & 0x3f3f3f3fu;
+    u32 scales, mins;
+    scales_mins(s, (j & 4) != 0, &scales, &mins);
     *scale = scales >> (8 * (j & 3)) & 0xff;
     *min = mins >> (8 * (j & 3)) & 0xff;
 }

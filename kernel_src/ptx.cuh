@@ -63,6 +63,21 @@ QN_DEV u32x4 ptx_load_stream(const void *p)
     return v;
 }
 
+// The same, but it stays where it is written: loads of constants are moved down to where registers are free,
+// up to hundreds of instructions, which a loop that has the next turn's weights under way cannot bear.
+QN_DEV u32x4 ptx_load_stream_here(const void *p)
+{
+    u32x4 v;
+#if QN_VARIANT >= 80
+    asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
+#else
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+#endif
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
 // The same number, of which the compiler knows nothing: constants that are added to an address made of it
 // stay offsets of the loads (where it sees that bits are free it makes each address anew, by OR).
 QN_DEV i64 ptx_opaque(i64 n)

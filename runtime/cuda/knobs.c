@@ -66,9 +66,13 @@ bool qn_knobs_fit(qn_knob_kind kind, const qn_knob_room *room, const qn_knobs *k
         return k->warps % k->slices == 0 && k->slices <= room->parts &&
                ceil_div(room->parts, k->slices) <= room->most_kept && k->warps * k->per_sm <= 32;
     case QN_KNOBS_HALF:
-    case QN_KNOBS_COLS:
         return k->warps % k->slices == 0 && k->slices <= room->parts && k->slices <= room->sums &&
                k->warps * k->per_sm <= 32;
+    case QN_KNOBS_COLS: {
+        size_t block = room->fixed_bytes + warps * room->warp_bytes + (size_t)k->slices * room->merge_bytes;
+        return k->warps % k->slices == 0 && k->slices <= room->parts && k->warps * k->per_sm <= 32 &&
+               (size_t)k->per_sm * block <= room->limit;
+    }
     case QN_KNOBS_MMA:
     case QN_KNOBS_ROWS: {
         size_t ring = room->fixed_bytes + warps * (room->warp_bytes + (size_t)k->ahead * room->tile_bytes);

@@ -39,11 +39,11 @@ typedef struct qn_knob_room {
     int parts;     /* pieces of a row that warps may share: spans (Q8), pieces (HALF), laps (COLS) */
     int most_kept; /* Q8: spans of activations a warp may keep in registers */
     int rows;      /* outputs of the launch; pairs of rows (HALF) */
-    int sums;      /* HALF, COLS: outputs of a block times slices, at most */
+    int sums;      /* HALF: outputs of a block times slices, at most */
     int split; /* MMA, ROWS: parts that fill the card at hand, a candidate; what is shipped fills a nominal
                   one */
     /* MMA, ROWS: shared memory a warp needs, and for each tile under way; all warps' together; what there is.
-     */
+     * COLS: a block's, a warp's, and (merge_bytes) a slice's. */
     size_t warp_bytes, tile_bytes, fixed_bytes, merge_bytes, limit;
 } qn_knob_room;
 

@@ -2,36 +2,77 @@
  * products. */
 #include "cuda/lower_internal.h"
 
-enum { COLS = 8, WARPS = 16 };
+enum { COLS = 8, WARPS = 16, MAX_SUMS = 1535 };
 
 bool qn_lower_in_columns(const lowerer *l)
 {
     return l->mode == LOWER_FEW && l->opts->variant >= QN_VARIANT_SM80 && !l->opts->exec->rows_apart;
 }
 
-/* Outputs of a block times warps that share a tile, at most. */
-enum { MAX_SUMS = 48 * 1024 / (4 * COLS) - 1, LAP = 16 };
+/* As gemv_cols.cuh has them: bytes of shared memory of a place of activations and of a warp's corner. LAP:
+ * groups of a warp's piece of a row. */
+enum { PLACE_BYTES = 336, CORNER_BYTES = 3072, LAP = 16, SPAN = 128, SUM_BYTES = 4 * COLS };
 
-static int chunk_of(int slices, int blocks, int n_out, int grain, int sets)
+static int places_of(int n_in)
 {
-    int most = MAX_SUMS / (slices * sets) / grain * grain;
+    int n_group = n_in / 32, spans = (int)qn_ceil_div(n_group, SPAN), rest = n_group - (spans - 1) * SPAN;
+    int steps = rest > 64 ? 4 : rest > 32 ? 2 : 1;
+    return (spans - 1) * SPAN + (int)qn_ceil_div(rest, steps) * steps;
+}
+
+/* What a launch of n_in inputs takes of shared memory besides its sums: all activations, or those of `phase`
+ * spans at a time. */
+typedef struct room_of {
+    int spans, laps, phase, warps, acts, limit;
+} room_of;
+
+/* In what is left, the sums of eight slices of a grain of two sets of rows fit. */
+static room_of find_room(int n_in, int variant)
+{
+    int limit = (int)qn_lower_shared_limit(variant), least = (8 * 2 * 32 + 1) * SUM_BYTES;
+    room_of r = {.spans = (int)qn_ceil_div(n_in / 32, SPAN),
+                 .laps = (int)qn_ceil_div(n_in / 32, LAP),
+                 .warps = variant < QN_VARIANT_SM90A ? WARPS / 2 : WARPS,
+                 .limit = limit};
+    int left = limit - r.warps * CORNER_BYTES - least, all = places_of(n_in) * PLACE_BYTES;
+    r.phase = all <= left ? r.spans : left / (SPAN * PLACE_BYTES);
+    r.acts = all <= left ? all : r.phase * SPAN * PLACE_BYTES;
+    return r;
+}
+
+/* Outputs of a block times warps that share a tile, at most. */
+static int sums_of(const room_of *r, int warps, int per_sm)
+{
+    int sums = (r->limit / per_sm - r->acts - warps * CORNER_BYTES) / SUM_BYTES - 1;
+    return sums > MAX_SUMS ? MAX_SUMS : sums;
+}
+
+static int chunk_of(int sums, int slices, int blocks, int n_out, int grain, int sets)
+{
+    int most = sums / (slices * sets) / grain * grain;
     int chunk = (int)qn_ceil_div(qn_ceil_div(n_out, grain), blocks) * grain;
     return chunk > most ? most : chunk;
 }
 
+/* Laps that warps may share: those of a phase. */
+static int shared_laps(const room_of *r)
+{
+    return r->phase < r->spans ? r->phase * (SPAN / LAP) : r->laps;
+}
+
 /* Shipped: as many warps share a tile of 16 rows as make the fewest turns on a nominal card: the sums' order
  * hangs on them, so they are the same on every card. */
-static int shipped_slices(int n_in, int n_out, int grain, int sets)
+static int shipped_slices(const room_of *r, int n_out, int grain, int sets)
 {
-    int laps = (n_in / 32 + LAP - 1) / LAP, slices = 1;
+    int slices = 1;
     int64_t least = INT64_MAX;
-    for (int s = 1; s <= WARPS && (s == 1 || s <= laps); s *= 2) {
-        int chunk = chunk_of(s, QN_LOWER_NOMINAL, n_out, grain, sets);
+    for (int s = 1; s <= r->warps && (s == 1 || s <= shared_laps(r)); s *= 2) {
+        int chunk = chunk_of(sums_of(r, r->warps, 1), s, QN_LOWER_NOMINAL, n_out, grain, sets);
         if (chunk < grain) {
             break;
         }
         int64_t turns = (int64_t)qn_ceil_div(qn_ceil_div(n_out, chunk), QN_LOWER_NOMINAL) *
-                        qn_ceil_div(qn_ceil_div(chunk, 16), WARPS / s) * qn_ceil_div(laps, s);
+                        qn_ceil_div(qn_ceil_div(sets * chunk, 16), r->warps / s) * qn_ceil_div(r->laps, s);
         if (turns < least) {
             least = turns;
             slices = s;
@@ -42,24 +83,30 @@ static int shipped_slices(int n_in, int n_out, int grain, int sets)
 
 int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_out, int grain, int sets)
 {
+    const room_of r = find_room(n_in, l->opts->variant);
     const qn_knobs shipped = {
-        .warps = WARPS, .slices = shipped_slices(n_in, n_out, grain, sets), .per_sm = 1};
-    const qn_knob_room room = {
-        .parts = (n_in / 32 + LAP - 1) / LAP, .rows = n_out, .sums = MAX_SUMS / (sets * grain)};
+        .warps = r.warps, .slices = shipped_slices(&r, n_out, grain, sets), .per_sm = 1};
+    const qn_knob_room room = {.parts = shared_laps(&r),
+                               .rows = n_out,
+                               .fixed_bytes = (size_t)r.acts + SUM_BYTES,
+                               .warp_bytes = CORNER_BYTES,
+                               .merge_bytes = SUM_BYTES * (size_t)(sets * grain),
+                               .limit = (size_t)r.limit};
     const qn_knobs *c = qn_lower_knobs(l, k, QN_KNOBS_COLS, kernel, NULL, &room, &shipped);
     if (!c) {
         return -1;
     }
     int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
-    int chunk = chunk_of(c->slices, sms * c->per_sm, n_out, grain, sets);
+    int chunk = chunk_of(sums_of(&r, c->warps, c->per_sm), c->slices, sms * c->per_sm, n_out, grain, sets);
     k->kernel = kernel;
     k->path = "mma 8-bit";
     k->consts[0].value = c->warps; /* the others are as for a row by itself */
     k->consts[1].value = c->slices;
     k->consts[2].value = c->per_sm;
+    k->consts[k->n_const++] = (qn_source_const){.name = "phase", .value = r.phase};
     k->grid[0] = qn_ceil_div(n_out, chunk);
     k->threads = 32 * (uint32_t)c->warps;
-    k->shared = 4 * COLS * (uint32_t)(sets * chunk * c->slices + 1);
+    k->shared = (uint32_t)(r.acts + c->warps * CORNER_BYTES + SUM_BYTES * (sets * chunk * c->slices + 1));
     k->rows_per = COLS;
     k->args[2] = (uint64_t)chunk;
     return 0;

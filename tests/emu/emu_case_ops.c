@@ -161,13 +161,16 @@ static int make_linear(emu_case *c, const int *f)
     return 0;
 }
 
-/* Long rows: lanes that take 2 or 4 groups each, spans that are whole or end early, several pieces. */
+/* Long rows: lanes that take 2 or 4 groups each, spans that are whole or end early, several pieces. The
+ * longest do not fit beside each other in shared memory, and have outputs of a second type. */
 static int make_linear_long(emu_case *c, const int *f)
 {
     static const qn_type some[7] = {QN_Q4_0, QN_Q5_1, QN_Q8_0, QN_Q2_K, QN_Q4_K, QN_Q6_K, QN_BF16};
-    static const int of_32[5] = {1088, 2176, 3840, 4096, 4448}, of_256[5] = {1280, 2304, 3840, 4096, 4608};
-    qn_type type = some[f[0]];
+    static const int of_32[6] = {1088, 2176, 3840, 4096, 4448, 8736},
+                     of_256[6] = {1280, 2304, 3840, 4096, 4608, 8448};
+    qn_type type = some[f[0]], second = type == QN_Q8_0 ? QN_Q4_0 : QN_Q8_0;
     int n_in = qn_dtype_get(type)->block_values == 256 ? of_256[f[1]] : of_32[f[1]], n_out = 20;
+    bool two = f[1] == 5 && type != QN_BF16;
     qn_spec_linear *s = &c->steps[0].spec.linear;
     *s = (qn_spec_linear){.n_in = n_in,
                           .n_out = n_out,
@@ -176,6 +179,13 @@ static int make_linear_long(emu_case *c, const int *f)
                           .seg_dtype = {(int)type, -1, -1},
                           .out_scale = 1};
     c->steps[0].w[0] = case_tensor(c, type, n_in, n_out, 0.1f);
+    if (two) {
+        s->n_seg = 2;
+        s->seg_out[1] = 18;
+        s->seg_dtype[1] = (int)second;
+        s->n_out = n_out += s->seg_out[1];
+        c->steps[0].w[3] = case_tensor(c, second, n_in, s->seg_out[1], 0.1f);
+    }
     linear_rows(c, n_in, n_out, 0, 0);
     c->tol_many = product_tolerance(type == QN_BF16);
     snprintf(c->name, sizeof c->name, "linear long %s n_in %d", type_name(type), n_in);
@@ -535,7 +545,7 @@ const emu_factors emu_all_factors[] = {
     {"linear", 6, {N_TYPES, 3, 2, 3, 3, 2}, make_linear},
     {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue},
     {"linear", 5, {3, 4, 2, 2, 2}, make_chain},
-    {"linear", 2, {7, 5}, make_linear_long},
+    {"linear", 2, {7, 6}, make_linear_long},
     {"linear", 1, {N_TYPES}, emu_make_fp8},
     {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu},
     {"rope_kv", 12, {6, 7, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},

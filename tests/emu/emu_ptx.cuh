@@ -32,6 +32,11 @@ QN_DEV u32x4 ptx_load_stream(const void *p)
     return *(const u32x4 *)p;
 }
 
+QN_DEV u32x4 ptx_load_stream_here(const void *p)
+{
+    return *(const u32x4 *)p;
+}
+
 QN_DEV i64 ptx_opaque(i64 n)
 {
     return n;
