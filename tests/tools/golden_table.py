@@ -3,6 +3,8 @@
 
 CPU: exact arithmetic against `.xlogits`, fast arithmetic against `.logits`; CUDA: against `.xlogits`. Each figure is the
 worst of batch (in chunks of 24), per-token and decode modes; a row that exceeds the manifest's tolerance is marked.
+
+    golden_table.py --report OUT_DIR/report.json     the CUDA columns of a run of tests/gpu/run.sh
 """
 import argparse
 import array
@@ -44,20 +46,40 @@ def worst(args, record, out, reference, flags):
     return figure
 
 
+def from_report(path, records):
+    """Figures of a run on a card: the case of a model that is nearest to what is allowed."""
+    with open(path, encoding="utf-8") as f:
+        parts = {p["part"]: p for p in json.load(f)["parts"]}
+    if not parts.get("goldens", {}).get("details"):
+        sys.exit("%s: no part 'goldens' with details" % path)
+    print("| config | golden model | CUDA | of what is allowed |\n|---|---|---|---|")
+    for record in records:
+        cases = [c for c in parts["goldens"]["details"] if c["model"] == record["name"] and c["nmse"] is not None]
+        if cases:
+            worst_case = max(cases, key=lambda c: c["share"])
+            print("| `%s` | %s | %.1e | %.1g |" % (record["arch"], record["name"], worst_case["nmse"], worst_case["share"]))
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("build")
+    parser.add_argument("build", nargs="?")
+    parser.add_argument("--report", help="report.json of tests/gpu/run.sh with its part goldens")
     parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     args = parser.parse_args()
     with open(os.path.join(GOLDENS, "manifest.json"), encoding="utf-8") as f:
-        records = json.load(f)
+        records = sorted(json.load(f), key=lambda r: (r["arch"], r["name"]))
+    if args.report:
+        return from_report(args.report, records)
+    if not args.build:
+        parser.error("no build folder")
     runs = [("exact", "xlogits", "xlogits_f32_kv", ["--exact"]), ("fast", "logits", "logits", [])]
     if args.backend == "cuda":
         runs = [("CUDA", "xlogits", "xlogits_f16_kv", [])]
     print("| config | golden model | %s |" % " | ".join("%s | of tolerance" % r[0] for r in runs))
     print("|---|---|%s" % ("---|---|" * len(runs)))
     with tempfile.TemporaryDirectory() as folder:
-        for record in sorted(records, key=lambda r: (r["arch"], r["name"])):
+        for record in records:
             cells = []
             for _, suffix, tolerance, flags in runs:
                 reference = floats(os.path.join(GOLDENS, record["name"] + "." + suffix))
