@@ -190,11 +190,11 @@ static int lower_select(lowerer *l)
     return qn_lower_launch(l, &k);
 }
 
-/* The step after this one, where it is an RMS norm of what this step adds to the stream that can be made
+/* The step after step s, where it is an RMS norm of what s adds to the stream that can be made
  * here: all who read its result take it in 8 bits. NULL: it is not. */
-static const qn_step *norm_of_sum(const lowerer *l, bool adds)
+static const qn_step *norm_of_sum(const lowerer *l, const qn_step *s, bool adds)
 {
-    const qn_step *s = l->step, *end = l->plan->steps + l->plan->n_step, *n = s + 1;
+    const qn_step *end = l->plan->steps + l->plan->n_step, *n = s + 1;
     const qn_spec_norm *sp = &n->spec.norm;
     if (l->opts->no_fuse || n == end || n->op->id != QN_OP_NORM || !adds || !few(l) || sp->residual ||
         sp->kind != QN_NORM_RMS || sp->has_b || sp->groups != 1 || sp->out_scale != 1.0f || sp->n % 32 != 0 ||
@@ -220,7 +220,7 @@ static int lower_norm(lowerer *l)
     const qn_cuda_mem *m = l->opts->mem;
     uint32_t threads = decode_threads(l, qn_row_threads(s->spec.norm.n));
     bool f32 = true, whole = s->spec.norm.groups == 1;
-    const qn_step *next = norm_of_sum(l, s->spec.norm.residual && whole);
+    const qn_step *next = norm_of_sum(l, s, s->spec.norm.residual && whole);
     int32_t next_eps = 0;
     l->q8_view.buf = -1;
     bool q8 = !s->spec.norm.residual && whole && q8_target(l, s->out[0]);
@@ -320,17 +320,34 @@ static void add_rms(const lowerer *l, launch *k)
     k->args[k->n_arg++] = l->opts->mem->squares[l->q8_turn];
 }
 
+/* Constants and arguments of a product that makes the norm behind it; NULL: there is none. */
+static void add_post(lowerer *l, launch *k, const qn_step *post)
+{
+    int32_t eps = 0, scale = 0;
+    if (post) {
+        memcpy(&eps, &post->spec.norm.eps, sizeof eps);
+        memcpy(&scale, &post->spec.norm.out_scale, sizeof scale);
+        l->post_width = post->spec.norm.n;
+    }
+    k->consts[k->n_const++] = (qn_source_const)CONST_SYMBOL("post", post != NULL);
+    k->consts[k->n_const++] = (qn_source_const)CONST("post_eps_bits", eps);
+    k->consts[k->n_const++] = (qn_source_const)CONST("post_scale_bits", scale);
+    k->args[k->n_arg++] = post ? qn_lower_weight(l, post->w[0]) : 0;
+    k->args[k->n_arg++] = l->opts->mem->row_sums;
+}
+
 /* Quantised weights, 8-bit activations. */
 static int linear_q8(lowerer *l, bool cols)
 {
-    const qn_step *s = l->step, *next = norm_of_sum(l, s->spec.linear.residual);
+    const qn_step *s = l->step, *post = cols ? NULL : qn_lower_post_norm(l), *last = post ? post : s;
+    const qn_step *next = norm_of_sum(l, last, post || s->spec.linear.residual);
     const qn_spec_linear *sp = &s->spec.linear;
     const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
-    int grain = next ? 32 : 1;
+    int grain = next || post ? 32 : 1;
     launch site = {0};
     gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1};
-    if (need_q8(l, s->in[0]) ||
-        (!cols && !shape_of(l, &site, "linear_q8", next, sp->n_in, sp->n_out, grain, &g))) {
+    if (need_q8(l, s->in[0]) || (!cols && !shape_of(l, &site, post ? "linear_q8 normed" : "linear_q8", next,
+                                                    sp->n_in, sp->n_out, grain, &g))) {
         return -1;
     }
     qn_cuda_share share;
@@ -351,15 +368,24 @@ static int linear_q8(lowerer *l, bool cols)
                 .threads = 32 * (uint32_t)g.knobs.warps,
                 .shared = 4 * (uint32_t)(g.rows * g.knobs.slices),
                 .rows_axis = 1,
-                .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, s->in[1]),
-                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
-                         qn_lower_stride(l, s->out[0])},
-                .n_arg = 7};
+                .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, last->in[1]),
+                         qn_lower_stride(l, last->in[1]), qn_lower_at(l, last->out[0]),
+                         qn_lower_stride(l, last->out[0])},
+                .n_arg = 7,
+                .resident = post != NULL};
+    if (post && !qn_lower_all_resident(l, &k, g.knobs.per_sm)) {
+        l->apart = s;
+        return linear_q8(l, cols);
+    }
     for (int i = 0; i < 10; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
     add_rms(l, &k);
     k.consts[k.n_const++] = (qn_source_const)CONST_SYMBOL("norm_next", next != NULL);
+    if (post && l->q8_view.buf == post->out[0].buf) {
+        l->q8_view.buf = -1;
+    }
+    l->done = post ? post : l->done;
     if (next) {
         q8_target(l, next->out[0]);
         l->q8_rms = true;
@@ -371,6 +397,7 @@ static int linear_q8(lowerer *l, bool cols)
     k.args[k.n_arg++] = l->opts->mem->squares[l->q8_turn];
     if (!cols) {
         k.consts[k.n_const++] = (qn_source_const)CONST("ahead", g.knobs.ahead);
+        add_post(l, &k, post);
     } else if (qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1)) {
         return -1;
     }
