@@ -14,4 +14,5 @@
 #undef QN_QUANTISE_CUH
 #undef QN_REDUCE_CUH
 #undef QN_ROPE_CUH
+#undef QN_ROW_SUM_CUH
 #undef QN_SAMPLE_CUH

@@ -1,13 +1,16 @@
 // linear_q8.cu: the `linear` op for few rows with quantised weights and 8-bit activations.
 // Where spec::norm_next, the RMS norm that follows is begun here: besides the new residual stream, x * norm
 // weight goes out as 8-bit groups with the sum of squares of each group; the reader divides (rms_factor).
+// Where spec::post, the outputs of the one row are RMS-normed (times post_w and a scale) before the residual
+// takes them: blocks wait for each other's sums of squares (row_sum.cuh; `sums`: its words).
 // grid: (blocks, rows); a block does consecutive outputs of one type, so that it asks for the first of them
 // before it waits: as many as `chunk` pays for at spec::row_cost0.. each (by segment): `chunk` of them where
-// a cost is 1 (a multiple of 32 where norm_next and not spec::share_groups). Of the segments of a type come
-// first all blocks, then those of the next type. block: 32 * spec::warps; shared: outputs of a block * slices
-// floats. counts: [rows][n_out / 32] (whole_group).
+// a cost is 1 (a multiple of 32 where post, and where norm_next but not spec::share_groups). Of the segments
+// of a type come first all blocks, then those of the next type. block: 32 * spec::warps; shared: outputs of a
+// block * slices floats. counts: [rows][n_out / 32] (whole_group).
 #include "epilogue.cuh"
 #include "gemv_q8.cuh"
+#include "row_sum.cuh"
 
 constexpr int seg_end[3] = {spec::seg_out[0], spec::seg_out[0] + spec::seg_out[1],
                             spec::seg_out[0] + spec::seg_out[1] + spec::seg_out[2]};
@@ -33,14 +36,15 @@ template <int DT> struct weights_of {
     }
 };
 
+// Outputs of a group may be several blocks'.
+constexpr bool share_groups = spec::norm_next && !spec::post && spec::share_groups;
+
 constexpr int seg_last = seg_end[2]; // absent segments have no rows
 constexpr bool same01 = spec::n_seg < 2 || spec::seg_dtype[0] == spec::seg_dtype[1];
 constexpr bool same12 = spec::n_seg < 3 || spec::seg_dtype[1] == spec::seg_dtype[2];
 constexpr int cut1 = same01 ? (same12 ? seg_last : seg_end[1]) : seg_end[0]; // end of the first stretch
 constexpr int cut2 = same01 ? seg_last : (same12 ? seg_last : seg_end[1]);
 constexpr int seg2nd = same01 ? 2 : 1; // a segment of the second stretch, if there is one
-
-constexpr bool share_groups = spec::norm_next && spec::share_groups;
 
 // Outputs of a block in a stretch whose rows cost so much each.
 QN_DEV int outputs_of_block(int chunk, int cost)
@@ -52,7 +56,7 @@ QN_DEV int outputs_of_block(int chunk, int cost)
 // ended.
 struct output_tail {
     linear_tail own;
-    float norm, base;
+    float norm, post, base;
 };
 
 // The kernel's arguments.
@@ -69,6 +73,8 @@ struct linear_args {
     u8 *q8_next;
     float *squares_next;
     u32 *counts;
+    const float *post_w;
+    u64 *sums;
 
     __device__ __forceinline__ output_tail tail(int at) const
     {
@@ -83,9 +89,67 @@ struct linear_args {
                                      : s[2],
                           div);
         t.norm = spec::norm_next && norm_w ? norm_w[at] : 1.0f;
+        t.post = spec::post && post_w ? post_w[at] : 1.0f;
         return t;
     }
+
+    // What the residual stream has for this output; only once the kernel before has ended.
+    __device__ __forceinline__ float base_of(int row, int at) const
+    {
+        return spec::residual || spec::post ? base[row * base_stride + at] : 0.0f;
+    }
+
+    // The output as it goes out, if `mine`. Whole warps where norm_next.
+    __device__ __forceinline__ void put(int row, int at, float y, float norm, bool mine) const
+    {
+        if (mine) {
+            out[row * out_stride + at] = y;
+        }
+        if (spec::norm_next) {
+            const int g = at / GROUP;
+            const float *group = out + row * out_stride + g * GROUP;
+            if (!share_groups || whole_group(&y, mine, group, counts + row * (spec::n_out / GROUP) + g)) {
+                const float square = warp_sum(y * y);
+                quantise_group(y * norm, q8_next + row * q8_row_bytes(spec::n_out), spec::n_out, g);
+                if (threadIdx.x % WARP == 0) {
+                    squares_next[row * (spec::n_out / GROUP) + g] = square;
+                }
+            }
+        }
+    }
 };
+
+// The thread's outputs of [first, last), from `at` on, normed: what comes out of the products waits in `res`
+// until all blocks have theirs. Whole warps.
+QN_DEV void put_normed(const linear_args &p, int at, int first, int last, output_tail tail, u32 turn,
+                       float factor, float *res)
+{
+    if (at >= last) {
+        return;
+    }
+#pragma unroll 1
+    for (int i = at; i < last; i += 32 * spec::warps) {
+        const linear_tail own = i == at ? tail.own : p.tail(i).own;
+        const float z = linear_epilogue(row_sum(res, i - first) * factor, i, own);
+        const float square = warp_sum(z * z);
+        if (threadIdx.x % WARP == 0) {
+            row_put(p.sums, i / GROUP, turn, square);
+        }
+        res[(i - first) * spec::slices] = z;
+    }
+    const float mean = row_total(p.sums, turn) / spec::n_out;
+    const float scale = 1.0f / sqrtf(mean + __int_as_float(spec::post_eps_bits));
+#pragma unroll 1
+    while (at < last) {
+        const float y = res[(at - first) * spec::slices] * scale * tail.post;
+        p.put(0, at, tail.base + y * __int_as_float(spec::post_scale_bits), tail.norm, true);
+        at += 32 * spec::warps;
+        if (at < last) {
+            tail = p.tail(at);
+            tail.base = p.base_of(0, at);
+        }
+    }
+}
 
 // Outputs [first, last), all of type DT.
 template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int last)
@@ -110,12 +174,18 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
     slice s;
     load_slice(s, p.q8 + row * q8_row_bytes(spec::n_in));
     const rms_share rms = load_rms(p.squares + row * n_group);
-    if (spec::residual && at >= first && at < last) {
-        tail.base = p.base[row * p.base_stride + at];
+    u32 turn = 0;
+    if (at >= first && at < last) {
+        tail.base = p.base_of(row, at);
+        turn = spec::post ? row_turn(p.sums, at / GROUP) : 0;
     }
     gemv_rows(weights, first, last, rows, s, res);
     const float factor = rms_factor(rms);
     __syncthreads();
+    if constexpr (spec::post != 0) {
+        put_normed(p, at, first, last, tail, turn, factor, res);
+        return;
+    }
 #pragma unroll 1
     while (at < end) {
         const bool mine = !share_groups || (at >= first && at < last);
@@ -123,23 +193,12 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
         if (mine) {
             y = linear_epilogue(row_sum(res, at - first) * factor, at, tail.own);
             y = spec::residual ? tail.base + y : y;
-            p.out[row * p.out_stride + at] = y;
         }
-        if (spec::norm_next) { // whole warps: first and end, or chunk, and n_out are multiples of 32
-            const int g = at / GROUP;
-            const float *group = p.out + row * p.out_stride + g * GROUP;
-            if (!share_groups || whole_group(&y, mine, group, p.counts + row * (spec::n_out / GROUP) + g)) {
-                const float square = warp_sum(y * y);
-                quantise_group(y * tail.norm, p.q8_next + row * q8_row_bytes(spec::n_out), spec::n_out, g);
-                if (threadIdx.x % WARP == 0) {
-                    p.squares_next[row * (spec::n_out / GROUP) + g] = square;
-                }
-            }
-        }
+        p.put(row, at, y, tail.norm, mine);
         at += 32 * spec::warps;
         if (at < end) {
             tail = p.tail(at);
-            tail.base = spec::residual && at < last ? p.base[row * p.base_stride + at] : 0.0f;
+            tail.base = at < last ? p.base_of(row, at) : 0.0f;
         }
     }
 }
@@ -148,7 +207,7 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
 // has none there, and `block` counts on from the stretch's end.
 template <int DT, int A, int B, int COST> QN_DEV bool do_stretch(const linear_args &p, int *block, int chunk)
 {
-    static_assert(B == spec::n_out || !spec::norm_next, "groups of 32 outputs have one type");
+    static_assert(B == spec::n_out || !(spec::norm_next || spec::post), "groups of 32 outputs have one type");
     const int n = outputs_of_block(chunk, COST), blocks = (B - A + n - 1) / n;
     if (B < spec::n_out && *block >= blocks) {
         *block -= blocks;
@@ -162,11 +221,12 @@ QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
           i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
           const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,
-          const float *squares, const float *norm_w, u8 *q8_next, float *squares_next, u32 *counts)
+          const float *squares, const float *norm_w, u8 *q8_next, float *squares_next, u32 *counts,
+          const float *post_w, u64 *sums)
 {
-    const linear_args p = {st,         q8,           base,         base_stride,  out,
-                           out_stride, {w0, w1, w2}, {b0, b1, b2}, {s0, s1, s2}, div,
-                           squares,    norm_w,       q8_next,      squares_next, counts};
+    const linear_args p = {st,           q8,           base,         base_stride, out,     out_stride,
+                           {w0, w1, w2}, {b0, b1, b2}, {s0, s1, s2}, div,         squares, norm_w,
+                           q8_next,      squares_next, counts,       post_w,      sums};
     int block = blockIdx.x;
     if (do_stretch<dtype_of(0), 0, cut1, spec::row_cost0>(p, &block, (int)chunk)) {
         return;

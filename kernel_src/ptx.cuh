@@ -165,6 +165,18 @@ QN_DEV u32 ptx_load_acquire(const u32 *p)
     return v;
 }
 
+// Words that blocks of a launch hand each other: each goes whole, in no order with what else is written.
+QN_DEV void ptx_store_word(u64 *p, u64 v)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+}
+
+// Two of them that stand at a multiple of 16 bytes.
+QN_DEV void ptx_load_words(u64 v[2], const u64 *p)
+{
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v[0]), "=l"(v[1]) : "l"(p) : "memory");
+}
+
 // d += a * b, 16x8x16, f16 operands, f32 accumulators (row-major a, column-major b); sm_80 and newer.
 QN_DEV void ptx_mma_f16(float d[4], const u32 a[4], const u32 b[2])
 {

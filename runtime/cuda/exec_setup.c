@@ -161,6 +161,7 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
         alloc(x, z.part_count, "attention parts", &m->part_count, err) || alloc_halves(x, &z, err) ||
         alloc(x, z.a16, "f16 activations", &m->a16, err) ||
         alloc(x, z.row_scale, "row factors", &m->row_scale, err) ||
+        alloc(x, z.row_sums, "sums of rows", &m->row_sums, err) ||
         alloc(x, z.squares, "squares", &m->squares[0], err) ||
         alloc(x, z.squares, "squares", &m->squares[1], err) ||
         alloc(x, z.q8, "8-bit activations", &m->q8[0], err) ||
@@ -174,6 +175,7 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     }
     qn_cu_result r = x->cuda.api.MemsetD8Async(m->arrived, 0, z.arrived, x->stream);
     r = r ? r : x->cuda.api.MemsetD8Async(m->sampling, 0, z.sampling, x->stream);
+    r = r || !z.row_sums ? r : x->cuda.api.MemsetD8Async(m->row_sums, 0, z.row_sums, x->stream);
     r = r ? r : x->cuda.api.MemsetD8Async(m->sample_work, 0, z.sample_work, x->stream);
     if (z.part_count) {
         r = r ? r : x->cuda.api.MemsetD8Async(m->part_count, 0, z.part_count, x->stream);

@@ -46,6 +46,8 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
             in = (size_t)s->spec.glu.n_in;
             out = 2 * (size_t)s->spec.glu.n_ff;
             n_in = max_int(n_in, s->spec.glu.n_ff); /* which the next product takes as 16-bit rows */
+        } else if (s->op->id == QN_OP_NORM) {
+            z.row_sums = max_size(z.row_sums, ((size_t)s->spec.norm.n / 32 + 2) * sizeof(uint64_t));
         } else if (s->op->id == QN_OP_ATTENTION) {
             const qn_spec_attention *a = &s->spec.attention;
             z.part_count = max_size(z.part_count, rows * (size_t)a->n_head * sizeof(uint32_t));
@@ -192,6 +194,7 @@ int qn_lower_launch(lowerer *l, const launch *k)
     a->n_arg = k->n_arg;
     memcpy(a->args, k->args, sizeof a->args);
     a->site = k->site;
+    a->resident = k->resident;
     return 0;
 }
 
@@ -285,12 +288,12 @@ static int lower_plan(lowerer *l, const qn_plan *plan, qn_cuda_list *list, lower
     l->list = list;
     l->mode = mode;
     l->q8_view.buf = l->h_view.buf = l->no_f32.buf = -1;
-    l->done = l->from_product = NULL;
+    l->done = l->apart = l->from_product = NULL;
     for (int i = 0; i < plan->n_step; i++) {
         l->step = &plan->steps[i];
         l->plan = plan;
-        if (l->step == l->done) {
-            continue; /* a norm that the product before it has begun; attention that finished its queries */
+        if (l->done && l->step <= l->done) {
+            continue; /* norms of the product before them; attention that finished its queries */
         }
         int q8_made = l->q8_made, h_made = l->h_made;
         if (qn_lower_ops[l->step->op->id](l)) {

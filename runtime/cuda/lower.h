@@ -78,6 +78,7 @@ typedef struct qn_cuda_mem {
     uint64_t w16[2], a16; /* 16-bit weights and activations of a product; the weights' areas take turns */
     uint64_t row_scale, product;
     uint64_t squares[2];     /* sums of squares of their groups, where a norm was begun with them */
+    uint64_t row_sums;       /* kernel_src/row_sum.cuh: zero at first, of one width of rows */
     uint64_t q8[2];          /* 8-bit activations, written in turns */
     uint64_t sampling;       /* [n_seq] qn_cuda_sampling */
     uint64_t marks, history; /* [n_seq][n_vocab] u32, [n_seq][n_ctx] i32: kernel_src/sample.cuh */
@@ -98,7 +99,7 @@ typedef struct qn_cuda_mem {
 /* Bytes of the scratch areas above for a plan. */
 typedef struct qn_cuda_sizes {
     int n_w16; /* areas of w16 bytes */
-    size_t k16, v16, parts, w16, a16, row_scale, product, q8, squares, part_count;
+    size_t k16, v16, parts, w16, a16, row_scale, product, q8, squares, part_count, row_sums;
     size_t sampling, marks, history, found, arrived, sample_work;
 } qn_cuda_sizes;
 qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts);
@@ -167,6 +168,7 @@ typedef struct qn_cuda_action {
     bool makes_w16;          /* it writes them: may run beside what does not read that area */
     int min_rows, max_rows;  /* runs for so many rows only; max_rows 0: no limit */
     bool cooperative;        /* all blocks must be on the card at once */
+    bool resident;           /* the same, and its shape sees to it: launched as others are */
     int rows_axis;           /* grid axis that is set to the number of rows at run time; -1: none */
     uint32_t rows_per;       /* rows that one block of that axis serves */
     qn_rows rows;

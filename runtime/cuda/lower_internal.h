@@ -20,9 +20,11 @@ typedef struct lowerer {
     bool q8_rms;     /* they are of a norm that is not divided yet */
     float q8_eps;
     const qn_plan *plan;
-    const qn_step *done; /* served together with the step before */
-    int q8_turn;         /* which of mem->q8 holds them */
-    bool few_rows;       /* of prefill: the head as decode has it */
+    const qn_step *done;  /* the last step that is served together with one before it */
+    const qn_step *apart; /* a product whose norm must be a kernel of its own */
+    int post_width;       /* of the rows whose norms are made with their product; 0: none so far */
+    int q8_turn;          /* which of mem->q8 holds them */
+    bool few_rows;        /* of prefill: the head as decode has it */
     /* Products of many rows. */
     qn_view h_view;              /* what mem->a16 holds; buf < 0: nothing */
     bool h_bf16, h_q8;           /* in which form */
@@ -43,14 +45,15 @@ typedef struct launch {
     const char *path;    /* qn_cuda_action.path; NULL: "" */
     bool bare;           /* a kernel that serves no op by itself: no fields, only consts */
     const qn_step *also; /* a step that is served together with l->step: its fields too; NULL: none */
-    qn_source_const consts[16];
+    qn_source_const consts[20];
     int n_const;
     uint32_t grid[3], threads, shared;
     int rows_axis;
     uint32_t rows_per;
     uint64_t args[QN_CUDA_ARGS];
     int n_arg;
-    int site; /* qn_cuda_action.site */
+    int site;      /* qn_cuda_action.site */
+    bool resident; /* qn_cuda_action.resident */
 } launch;
 
 int qn_lower_launch(lowerer *l, const launch *k);
@@ -62,7 +65,7 @@ int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g);
 const qn_knobs *qn_lower_knobs(lowerer *l, launch *k, qn_knob_kind kind, const char *what,
                                const qn_step *also, const qn_knob_room *room, const qn_knobs *shipped);
 /* Multiprocessors of the card that shipped knobs are for, whatever card it is. */
-enum { QN_LOWER_NOMINAL = 132, QN_LOWER_SHARE_FROM = 32 << 20 };
+enum { QN_LOWER_NOMINAL = 132, QN_LOWER_SHARE_FROM = 32 << 20, QN_LOWER_LEAST_SHARED = 8 };
 /* Address of a view's first row; values between its rows; address of a weight (0: NULL). */
 uint64_t qn_lower_at(const lowerer *l, qn_view v);
 uint64_t qn_lower_stride(const lowerer *l, qn_view v);
@@ -91,6 +94,19 @@ typedef struct qn_cuda_share {
 } qn_cuda_share;
 /* lower_share.c. places: blocks that there is room for at a time. false: one type, with which costs are 1. */
 bool qn_lower_share(const qn_spec_linear *sp, const qn_tensor *const w[3], int places, qn_cuda_share *out);
+
+/* lower_post.c. The step after this product, where it is an RMS norm of all its outputs that a residual
+ * follows, nobody else reads what the product makes, and the product's launch may make it; NULL: it may not.
+ */
+const qn_step *qn_lower_post_norm(const lowerer *l);
+/* Do the blocks of a launch, made so that per_sm of them fit a multiprocessor by their registers, surely come
+ * to be on the card together? */
+bool qn_lower_all_resident(const lowerer *l, const launch *k, int per_sm);
+
+/* Whole groups leave places of a nominal card idle, or its busiest with much more than their share: blocks
+ * share groups then. At both ends of each that costs a fence and an atomic addition, about a microsecond:
+ * what a large product gains and a small one does not. */
+bool qn_lower_shares_groups(const lowerer *l, const qn_knobs *k, int n_in, int n_out, int grain);
 
 /* Products of many rows: lower_products.c. */
 int qn_lower_linear_many(lowerer *l);

@@ -116,7 +116,7 @@ typedef struct gemv_shape {
     int64_t chunk;
     int rows; /* most outputs of a block */
     uint32_t blocks;
-    bool share_groups; /* blocks share groups of `grain` outputs */
+    bool share_groups; /* blocks share groups of `grain` outputs; before shape_of: may they? */
 } gemv_shape;
 
 /* Shipped: a warp a row, or as many as it has spans; what these sum up in is the same on every card. */
@@ -145,19 +145,6 @@ static int places_for(const lowerer *l, const qn_knobs *k)
     return (l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1) * k->per_sm;
 }
 
-/* Whole groups leave places of a nominal card idle, or its busiest with much more than their share: blocks
- * share groups then. At both ends of each that costs a fence and an atomic addition, about a microsecond:
- * what a large product gains and a small one does not. */
-enum { LEAST_SHARED = 8 };
-static bool shares_groups(const lowerer *l, const qn_knobs *k, int n_in, int n_out, int grain)
-{
-    int64_t from = l->opts->share_from ? l->opts->share_from : QN_LOWER_SHARE_FROM;
-    int places = QN_LOWER_NOMINAL * k->per_sm, even = (n_out + places - 1) / places;
-    int whole = ((n_out + grain - 1) / grain + places - 1) / places * grain;
-    even = even < LEAST_SHARED ? LEAST_SHARED : even;
-    return n_out % grain == 0 && 8 * whole > 9 * even && (int64_t)n_in * n_out >= from;
-}
-
 static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *also, int n_in, int n_out,
                      int grain, gemv_shape *g)
 {
@@ -171,10 +158,10 @@ static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *a
     int tiles = (n_out + grain - 1) / grain, places = places_for(l, chosen);
     g->knobs = *chosen;
     g->rows = (tiles + places - 1) / places * grain;
-    g->share_groups = grain > 1 && shares_groups(l, chosen, n_in, n_out, grain);
+    g->share_groups = g->share_groups && grain > 1 && qn_lower_shares_groups(l, chosen, n_in, n_out, grain);
     if (g->share_groups) {
         g->rows = (n_out + places - 1) / places;
-        g->rows = g->rows < LEAST_SHARED ? LEAST_SHARED : g->rows;
+        g->rows = g->rows < QN_LOWER_LEAST_SHARED ? QN_LOWER_LEAST_SHARED : g->rows;
     }
     g->chunk = g->rows;
     g->blocks = qn_ceil_div(n_out, g->chunk);
@@ -212,11 +199,11 @@ static int lower_select(lowerer *l)
     return qn_lower_launch(l, &k);
 }
 
-/* The step after this one, where it is an RMS norm of what this step adds to the stream that can be made
+/* The step after step s, where it is an RMS norm of what s adds to the stream that can be made
  * here: all who read its result take it in 8 bits. NULL: it is not. */
-static const qn_step *norm_of_sum(const lowerer *l, bool adds)
+static const qn_step *norm_of_sum(const lowerer *l, const qn_step *s, bool adds)
 {
-    const qn_step *s = l->step, *end = l->plan->steps + l->plan->n_step, *n = s + 1;
+    const qn_step *end = l->plan->steps + l->plan->n_step, *n = s + 1;
     const qn_spec_norm *sp = &n->spec.norm;
     if (l->opts->no_fuse || n == end || n->op->id != QN_OP_NORM || !adds || !few(l) || sp->residual ||
         sp->kind != QN_NORM_RMS || sp->has_b || sp->groups != 1 || sp->out_scale != 1.0f || sp->n % 32 != 0 ||
@@ -245,7 +232,7 @@ static int lower_norm(lowerer *l)
     }
     uint32_t threads = decode_threads(l, qn_row_threads(s->spec.norm.n));
     bool f32 = true, whole = s->spec.norm.groups == 1;
-    const qn_step *next = norm_of_sum(l, s->spec.norm.residual && whole);
+    const qn_step *next = norm_of_sum(l, s, s->spec.norm.residual && whole);
     int32_t next_eps = 0;
     l->q8_view.buf = -1;
     bool q8 = !s->spec.norm.residual && whole && q8_target(l, s->out[0]);
@@ -348,17 +335,34 @@ static void add_rms(const lowerer *l, launch *k)
     k->args[k->n_arg++] = l->opts->mem->squares[l->q8_turn];
 }
 
+/* Constants and arguments of a product that makes the norm behind it; NULL: there is none. */
+static void add_post(lowerer *l, launch *k, const qn_step *post)
+{
+    int32_t eps = 0, scale = 0;
+    if (post) {
+        memcpy(&eps, &post->spec.norm.eps, sizeof eps);
+        memcpy(&scale, &post->spec.norm.out_scale, sizeof scale);
+        l->post_width = post->spec.norm.n;
+    }
+    k->consts[k->n_const++] = (qn_source_const)CONST_SYMBOL("post", post != NULL);
+    k->consts[k->n_const++] = (qn_source_const)CONST("post_eps_bits", eps);
+    k->consts[k->n_const++] = (qn_source_const)CONST("post_scale_bits", scale);
+    k->args[k->n_arg++] = post ? qn_lower_weight(l, post->w[0]) : 0;
+    k->args[k->n_arg++] = l->opts->mem->row_sums;
+}
+
 /* Quantised weights, 8-bit activations. */
 static int linear_q8(lowerer *l, bool cols)
 {
-    const qn_step *s = l->step, *next = norm_of_sum(l, s->spec.linear.residual);
+    const qn_step *s = l->step, *post = cols ? NULL : qn_lower_post_norm(l), *last = post ? post : s;
+    const qn_step *next = norm_of_sum(l, last, post || s->spec.linear.residual);
     const qn_spec_linear *sp = &s->spec.linear;
     const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
-    int grain = next ? 32 : 1;
+    int grain = next || post ? 32 : 1;
     launch site = {0};
-    gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1};
-    if (need_q8(l, s->in[0]) ||
-        (!cols && !shape_of(l, &site, "linear_q8", next, sp->n_in, sp->n_out, grain, &g))) {
+    gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1, .share_groups = !post};
+    if (need_q8(l, s->in[0]) || (!cols && !shape_of(l, &site, post ? "linear_q8 normed" : "linear_q8", next,
+                                                    sp->n_in, sp->n_out, grain, &g))) {
         return -1;
     }
     qn_cuda_share share;
@@ -379,15 +383,24 @@ static int linear_q8(lowerer *l, bool cols)
                 .threads = 32 * (uint32_t)g.knobs.warps,
                 .shared = 4 * (uint32_t)(g.rows * g.knobs.slices),
                 .rows_axis = 1,
-                .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, s->in[1]),
-                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
-                         qn_lower_stride(l, s->out[0])},
-                .n_arg = 7};
+                .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, last->in[1]),
+                         qn_lower_stride(l, last->in[1]), qn_lower_at(l, last->out[0]),
+                         qn_lower_stride(l, last->out[0])},
+                .n_arg = 7,
+                .resident = post != NULL};
+    if (post && !qn_lower_all_resident(l, &k, g.knobs.per_sm)) {
+        l->apart = s;
+        return linear_q8(l, cols);
+    }
     for (int i = 0; i < 10; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
     add_rms(l, &k);
     k.consts[k.n_const++] = (qn_source_const)CONST_SYMBOL("norm_next", next != NULL);
+    if (post && l->q8_view.buf == post->out[0].buf) {
+        l->q8_view.buf = -1;
+    }
+    l->done = post ? post : l->done;
     if (next) {
         q8_target(l, next->out[0]);
         l->q8_rms = true;
@@ -401,6 +414,7 @@ static int linear_q8(lowerer *l, bool cols)
         k.consts[k.n_const++] = (qn_source_const)CONST("ahead", g.knobs.ahead);
         k.consts[k.n_const++] = (qn_source_const)CONST("share_groups", g.share_groups);
         k.args[k.n_arg++] = l->opts->mem->part_count;
+        add_post(l, &k, post);
     } else if (qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1)) {
         return -1;
     }
@@ -478,7 +492,7 @@ static int glu_q8(lowerer *l)
     const qn_spec_glu *sp = &s->spec.glu;
     bool cols = qn_lower_in_columns(l);
     launch site = {0};
-    gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1};
+    gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1, .share_groups = true};
     if (need_q8(l, s->in[0]) ||
         (!cols && !shape_of(l, &site, "glu_q8", NULL, sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 1, &g))) {
         return -1;

@@ -54,3 +54,12 @@ bool qn_lower_share(const qn_spec_linear *sp, const qn_tensor *const w[3], int p
     }
     return true;
 }
+
+bool qn_lower_shares_groups(const lowerer *l, const qn_knobs *k, int n_in, int n_out, int grain)
+{
+    int64_t from = l->opts->share_from ? l->opts->share_from : QN_LOWER_SHARE_FROM;
+    int places = QN_LOWER_NOMINAL * k->per_sm, even = (n_out + places - 1) / places;
+    int whole = ((n_out + grain - 1) / grain + places - 1) / places * grain;
+    even = even < QN_LOWER_LEAST_SHARED ? QN_LOWER_LEAST_SHARED : even;
+    return n_out % grain == 0 && 8 * whole > 9 * even && (int64_t)n_in * n_out >= from;
+}

@@ -147,6 +147,7 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        .a16 = p,
                        .row_scale = p,
                        .product = p,
+                       .row_sums = p,
                        .sampling = p,
                        .marks = p,
                        .history = p,

@@ -545,6 +545,7 @@ const emu_factors emu_all_factors[] = {
     {"linear", 6, {N_TYPES, 3, 2, 3, 3, 2}, make_linear},
     {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue},
     {"linear", 5, {3, 4, 2, 2, 2}, make_chain},
+    {"linear", 5, {3, 3, 4, 2, 2}, emu_make_post},
     {"linear", 2, {7, 6}, make_linear_long},
     {"linear", 1, {N_TYPES}, emu_make_fp8},
     {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu},

@@ -5,6 +5,54 @@
 
 static const qn_type plain[3] = {QN_F32, QN_F16, QN_BF16};
 
+static void set_linear(emu_case *c, qn_step *s, qn_type type, int n_in, int n_out)
+{
+    s->w[0] = case_tensor(c, type, n_in, n_out, 0.1f);
+    s->spec.linear = (qn_spec_linear){.n_in = n_in,
+                                      .n_out = n_out,
+                                      .n_seg = 1,
+                                      .seg_out = {n_out},
+                                      .seg_dtype = {(int)type, -1, -1},
+                                      .out_scale = 1};
+}
+
+/* A product, the RMS norm of it into the residual stream, the RMS norm of that, and a product: in the list
+ * for one row both norms are made (the second one begun) by the first product. */
+int emu_make_post(emu_case *c, const int *f)
+{
+    static const qn_type firsts[3] = {QN_Q4_0, QN_Q8_0, QN_Q5_1}, seconds[3] = {QN_Q8_0, QN_Q4_1, QN_F16};
+    static const int sizes[4] = {32, 864, 2176, 4128}; /* 1, 27, 68, 129 words */
+    const int n_in = 96, n = sizes[f[2]], n_out = 20;
+    c->bufs[0].width = n_in;
+    c->bufs[1].width = c->bufs[2].width = c->bufs[5].width = n;
+    c->bufs[4].width = n_out;
+    case_fill(c, 0, 2);
+    case_fill(c, 2, 1);
+    qn_step *s = c->steps;
+    s[0].in[0] = (qn_view){0, 0, n_in};
+    s[0].out[0] = s[1].in[0] = (qn_view){1, 0, n};
+    s[1].in[1] = s[1].out[0] = s[2].in[0] = (qn_view){2, 0, n};
+    s[2].out[0] = s[3].in[0] = (qn_view){5, 0, n};
+    s[3].out[0] = (qn_view){4, 0, n_out};
+    set_linear(c, &s[0], firsts[f[0]], n_in, n);
+    set_linear(c, &s[3], seconds[f[1]], n, n_out);
+    s[0].spec.linear.out_scale = f[4] ? 1.5f : 1;
+    s[1].op = s[2].op = &qn_ops[QN_OP_NORM];
+    for (int k = 1; k < 3; k++) {
+        s[k].w[0] = f[3] ? case_tensor(c, QN_F32, n, 1, 2) : NULL;
+        s[k].spec.norm = (qn_spec_norm){
+            .n = n, .groups = 1, .kind = QN_NORM_RMS, .has_w = f[3], .eps = 1e-3f, .out_scale = 1};
+    }
+    s[1].spec.norm.residual = 1;
+    s[1].spec.norm.out_scale = f[4] ? 0.6f : 1;
+    c->plans.prefill.n_step = c->plans.decode.n_step = 4;
+    c->tol_many = 2e-5;
+    snprintf(c->name, sizeof c->name,
+             "linear %s, norm of %d (weight %d, scale %d) and residual, norm, linear %s",
+             qn_dtype_get(firsts[f[0]])->name, n, f[3], f[4], qn_dtype_get(seconds[f[1]])->name);
+    return 0;
+}
+
 int emu_make_mul(emu_case *c, const int *f)
 {
     int n = f[0] ? 300 : 17;

@@ -113,14 +113,14 @@ static void case_init(emu_case *c, int op, uint64_t seed)
     memset(c, 0, sizeof *c);
     c->random = 77 + 1000003u * seed;
     c->model = (qn_model){.n_embd = 8, .n_vocab = CASE_VOCAB};
-    static const char *const names[CASE_BUFS] = {"x", "out", "base", "logits", "y"};
+    static const char *const names[CASE_BUFS] = {"x", "out", "base", "logits", "y", "z"};
     for (int i = 0; i < CASE_BUFS; i++) {
         c->bufs[i] = (qn_buf){names[i], 8, QN_ROWS_TOKENS};
     }
     c->bufs[3].width = CASE_VOCAB;
     c->bufs[3].rows = QN_ROWS_OUTPUTS;
     qn_step *s = c->steps;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         s[k].op = &qn_ops[op];
         s[k].kv = s[k].layer = -1;
         snprintf(s[k].name, sizeof s[k].name, "step%d", k);

@@ -11,7 +11,7 @@ enum {
     CASE_ROWS = 80, /* most rows of a run, with which n_ubatch grows */
     CASE_TENSORS = 12,
     CASE_ALLOCS = 24,
-    CASE_BUFS = 5,
+    CASE_BUFS = 6,
     CASE_MULTIPROCESSORS = 5
 };
 
@@ -20,11 +20,11 @@ typedef struct emu_case {
     bool argmax; /* the decode list is run to its end, and its greedy choice checked */
     qn_model model;
     qn_plans plans;
-    qn_buf bufs[CASE_BUFS];  /* 0 x, 1 out, 2 base, 3 logits, 4 y */
+    qn_buf bufs[CASE_BUFS];  /* 0 x, 1 out, 2 base, 3 logits, 4 y, 5 z */
     float *start[CASE_BUFS]; /* values before the run, [CASE_ROWS][width]; NULL: unwritten */
     qn_kv_cache kv;
     float *k, *v;     /* cache before the run, [rows], f16 values; NULL: empty */
-    qn_step steps[3]; /* plans.prefill.n_step of them; the last one's output is compared */
+    qn_step steps[4]; /* plans.prefill.n_step of them; the last one's output is compared */
     qn_tensor tensors[CASE_TENSORS];
     int n_tensor;
     qn_exec_opts exec;
@@ -56,6 +56,7 @@ extern const emu_factors emu_all_factors[];
 
 /* emu_case_special.c: rows of that table. */
 int emu_make_fp8(emu_case *c, const int *f);
+int emu_make_post(emu_case *c, const int *f);
 int emu_make_mul(emu_case *c, const int *f);
 int emu_make_rescale(emu_case *c, const int *f);
 int emu_make_altup(emu_case *c, const int *f);

@@ -242,6 +242,7 @@ static int alloc_all(emu_exec *x, qn_err *err)
                    alloc(&m->row_scale, "row factors", z.row_scale, EMU_UNWRITTEN, err) ||
                    alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
                    alloc(&m->part_count, "part count", z.part_count, 0, err) ||
+                   alloc(&m->row_sums, "sums of rows", z.row_sums, 0, err) ||
                    alloc(&m->squares[0], "squares", z.squares, EMU_UNWRITTEN, err) ||
                    alloc(&m->squares[1], "squares", z.squares, EMU_UNWRITTEN, err) ||
                    alloc(&m->q8[0], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||
@@ -316,7 +317,7 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
                     .threads = a->threads,
                     .shared = a->shared,
                     .dependent = a->repack == NULL && !a->cooperative,
-                    .cooperative = a->cooperative,
+                    .cooperative = a->cooperative || a->resident,
                     .seed = x->emu.seed + x->n_launch++,
                     .args = a->args,
                     .n_arg = a->n_arg};

@@ -231,19 +231,35 @@ static const qn_cuda_action *find_q8(const qn_exec *emu, const qn_cuda_list *lis
     return a ? a : emu_find_action(emu, list, "linear_cols", nth);
 }
 
-/* The second half of a chain: the norm's output as the third step got it, then that step. */
+static bool has_const(const qn_exec *emu, const qn_cuda_action *a, const char *text)
+{
+    return strstr(emu_exec_lowered(emu)->programs[a->program].source.text, text) != NULL;
+}
+
+/* The second half of a chain: the first norm of two, the other norm's output as the last step got it, then
+ * that step. */
 static int run_chain(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_cuda_list *list, int rows,
                      error_sum *e, qn_err *err)
 {
     enum { Q8_NEXT = 19 };
     qn_cpu *x = (qn_cpu *)cpu;
-    const qn_step *norm = &c->steps[1], *last = &c->steps[2];
+    const qn_step *last = &c->steps[c->plans.prefill.n_step - 1], *norm = last - 1;
     const qn_cuda_action *first = find_q8(emu, list, 0);
-    bool begun =
-        strstr(emu_exec_lowered(emu)->programs[first->program].source.text, "norm_next = 1;") != NULL;
+    bool begun = has_const(emu, first, "norm_next = 1;"), post = norm > &c->steps[1];
     const float *w = norm->w[0] ? (const float *)norm->w[0]->data : NULL;
     float factor[CASE_UBATCH];
-    if (compare_view(c->steps[0].out[0], rows, cpu, emu, e, err) || qn_cpu_ops[QN_OP_NORM](x, norm, err)) {
+    bool inside = post && list == &emu_exec_lowered(emu)->decode;
+    if (inside != has_const(emu, first, "post = 1;")) {
+        return qn_fail(err, "the norm behind the product is not where it is due");
+    }
+    if (!inside && compare_view(c->steps[0].out[0], rows, cpu, emu, e, err)) {
+        return -1;
+    }
+    if (post && (qn_cpu_ops[QN_OP_NORM](x, &c->steps[1], err) ||
+                 compare_view(c->steps[1].out[0], rows, cpu, emu, e, err))) {
+        return -1;
+    }
+    if (qn_cpu_ops[QN_OP_NORM](x, norm, err)) {
         return -1;
     }
     if (begun) {
@@ -372,7 +388,7 @@ static int run_reference(emu_case *c, const way *w, qn_exec *cpu, qn_exec *emu, 
         first.stop_after = 0;
     }
     return cpu->run(cpu, &first, err) || check_q8_outputs(c, emu, list, w->rows, err) ||
-                   (q && c->plans.prefill.n_step == 3 && run_chain(c, cpu, emu, list, n, e, err))
+                   (q && c->plans.prefill.n_step >= 3 && run_chain(c, cpu, emu, list, n, e, err))
                ? -1
                : 0;
 }
@@ -398,6 +414,20 @@ static int check_choice(const emu_case *c, const qn_exec *emu, const float *logi
 typedef struct ran {
     bool q8, mma, fused; /* fused: with RoPE and the store */
 } ran;
+
+/* A run from other inputs. */
+static int start_others(const emu_case *c, qn_exec *emu, const qn_run *run, qn_err *err)
+{
+    size_t n = (size_t)c->bufs[0].width * CASE_UBATCH;
+    float *x = malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) {
+        x[i] = 7 * c->start[0][i];
+    }
+    emu_put(emu_exec_mem(emu)->bufs[0], x, n * sizeof *x);
+    free(x);
+    emu->length = c->pos;
+    return emu->run(emu, run, err);
+}
 
 static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, ran *what, qn_err *err)
 {
@@ -432,8 +462,12 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, ran
         qn_run run = {.tokens = tokens, .n = w->rows, .pos = c->pos, .outputs = c->outputs, .logits = logits};
         run.phase = w->decode ? QN_PHASE_DECODE : QN_PHASE_PREFILL;
         run.stop_after = c->argmax && w->decode ? -1 : c->plans.prefill.n_step - 1;
+        if (w->decode && c->plans.decode.n_step == 4) { /* what a launch left with other sums */
+            rc = start_others(c, emu, &run, err);
+            start_values(c, cpu, emu);
+        }
         cpu->length = emu->length = c->pos;
-        rc = emu->run(emu, &run, err);
+        rc = rc ? rc : emu->run(emu, &run, err);
         what->q8 = emu_exec_launches(emu, "linear_q8") + emu_exec_launches(emu, "glu_q8") +
                        emu_exec_launches(emu, "linear_cols") + emu_exec_launches(emu, "glu_cols") >
                    0;

@@ -88,6 +88,17 @@ static inline u32 ptx_load_acquire(const u32 *p, EMU_SITE)
     return emu_load_acquire(p, file, line);
 }
 
+static inline void ptx_store_word(u64 *p, u64 v, EMU_SITE)
+{
+    emu_store_word((uint64_t *)p, v, file, line);
+}
+
+static inline void ptx_load_words(u64 v[2], const u64 *p, EMU_SITE)
+{
+    v[0] = emu_load_word((const uint64_t *)p, 16, file, line);
+    v[1] = emu_load_word((const uint64_t *)p + 1, 8, file, line);
+}
+
 static inline void ptx_mma_f16(float d[4], const u32 a[4], const u32 b[2], EMU_SITE)
 {
     const emu_mma m = {d, a, b, 16};

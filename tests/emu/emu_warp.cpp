@@ -331,6 +331,28 @@ uint32_t emu_load_acquire(const uint32_t *p, const char *file, int line)
     return *p;
 }
 
+uint64_t emu_load_word(const uint64_t *p, size_t align, const char *file, int line)
+{
+    const emu_site site = {file, line, nullptr};
+    if ((uintptr_t)p % align) {
+        emu_fail("misaligned", site, "%s: a load of %zu bytes at %p", emu_who(), align, (const void *)p);
+    }
+    emu_yield(site);
+    emu_access(p, sizeof *p, EMU_ATOMIC, site);
+    return *p;
+}
+
+void emu_store_word(uint64_t *p, uint64_t v, const char *file, int line)
+{
+    const emu_site site = {file, line, nullptr};
+    if ((uintptr_t)p % sizeof *p) {
+        emu_fail("misaligned", site, "%s: a store of 8 bytes at %p", emu_who(), (void *)p);
+    }
+    emu_yield(site);
+    emu_access(p, sizeof *p, EMU_ATOMIC, site);
+    *p = v;
+}
+
 void emu_fence()
 {
     emu_m.fiber->fenced = true;

@@ -37,7 +37,7 @@ VARIANTS = {"attention_prefill.cu": ["sm80", "sm75"], "attention_wgmma.cu": ["sm
 HEADERS = {"attention_rows.cuh": ["attention_prefill.cu", "attention_wgmma.cu"], "epilogue.cuh": ["linear_post.cu", "linear_q8.cu"],
            "fp8.cuh": ["to_fp8.cu", "dequant_fp8.cu"], "gemv.cuh": ["linear.cu"], "gemv_q8.cuh": ["linear_q8.cu", "glu_q8.cu"],
            "gemv_cols.cuh": ["linear_cols.cu"], "gemv_half.cuh": ["linear_half.cu"], "planes.cuh": ["linear_q8.cu", "linear.cu", "dequant.cu"],
-           "quantise.cuh": ["quantise.cu", "linear_q8.cu"], "reduce.cuh": ["norm.cu", "to_half.cu"], "half_row.cuh": ["to_half.cu"],
+           "quantise.cuh": ["quantise.cu", "linear_q8.cu"], "reduce.cuh": ["norm.cu", "to_half.cu"], "row_sum.cuh": ["linear_q8.cu"], "half_row.cuh": ["to_half.cu"],
            "attention_mma.cuh": ["attention_rope.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu"], "chunk.cuh": ["norm_rows.cu", "glu_rows.cu"], "attention_wgmma.cuh": ["attention_wgmma.cu"]}
 # The emulator's twins stand for them, they only declare, or other tests than those of ops run them.
 NOT_MUTATED = {"again.cuh", "attention_tma.cu", "persistent.cu", "persistent_begin.cuh", "product.cu", "product_q8.cu", "ptx.cuh",
