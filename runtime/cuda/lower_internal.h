@@ -102,6 +102,8 @@ const qn_step *qn_lower_post_norm(const lowerer *l);
 /* Do the blocks of a launch, made so that per_sm of them fit a multiprocessor by their registers, surely come
  * to be on the card together? */
 bool qn_lower_all_resident(const lowerer *l, const launch *k, int per_sm);
+/* Constants and arguments of a product that makes the norm behind it; NULL: there is none. */
+void qn_lower_add_post(lowerer *l, launch *k, const qn_step *post);
 
 /* Whole groups leave places of a nominal card idle, or its busiest with much more than their share: blocks
  * share groups then. At both ends of each that costs a fence and an atomic addition, about a microsecond:

@@ -335,22 +335,6 @@ static void add_rms(const lowerer *l, launch *k)
     k->args[k->n_arg++] = l->opts->mem->squares[l->q8_turn];
 }
 
-/* Constants and arguments of a product that makes the norm behind it; NULL: there is none. */
-static void add_post(lowerer *l, launch *k, const qn_step *post)
-{
-    int32_t eps = 0, scale = 0;
-    if (post) {
-        memcpy(&eps, &post->spec.norm.eps, sizeof eps);
-        memcpy(&scale, &post->spec.norm.out_scale, sizeof scale);
-        l->post_width = post->spec.norm.n;
-    }
-    k->consts[k->n_const++] = (qn_source_const)CONST_SYMBOL("post", post != NULL);
-    k->consts[k->n_const++] = (qn_source_const)CONST("post_eps_bits", eps);
-    k->consts[k->n_const++] = (qn_source_const)CONST("post_scale_bits", scale);
-    k->args[k->n_arg++] = post ? qn_lower_weight(l, post->w[0]) : 0;
-    k->args[k->n_arg++] = l->opts->mem->row_sums;
-}
-
 /* Quantised weights, 8-bit activations. */
 static int linear_q8(lowerer *l, bool cols)
 {
@@ -414,7 +398,7 @@ static int linear_q8(lowerer *l, bool cols)
         k.consts[k.n_const++] = (qn_source_const)CONST("ahead", g.knobs.ahead);
         k.consts[k.n_const++] = (qn_source_const)CONST("share_groups", g.share_groups);
         k.args[k.n_arg++] = l->opts->mem->part_count;
-        add_post(l, &k, post);
+        qn_lower_add_post(l, &k, post);
     } else if (qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1)) {
         return -1;
     }

@@ -29,3 +29,18 @@ bool qn_lower_all_resident(const lowerer *l, const launch *k, int per_sm)
     return k->threads * each <= THREADS && (k->shared + RESERVED) * each <= SHARED &&
            (uint64_t)k->grid[0] <= (uint64_t)places * each;
 }
+
+void qn_lower_add_post(lowerer *l, launch *k, const qn_step *post)
+{
+    int32_t eps = 0, scale = 0;
+    if (post) {
+        memcpy(&eps, &post->spec.norm.eps, sizeof eps);
+        memcpy(&scale, &post->spec.norm.out_scale, sizeof scale);
+        l->post_width = post->spec.norm.n;
+    }
+    k->consts[k->n_const++] = (qn_source_const){"post", post != NULL, true, false};
+    k->consts[k->n_const++] = (qn_source_const){"post_eps_bits", eps, false, false};
+    k->consts[k->n_const++] = (qn_source_const){"post_scale_bits", scale, false, false};
+    k->args[k->n_arg++] = post ? qn_lower_weight(l, post->w[0]) : 0;
+    k->args[k->n_arg++] = l->opts->mem->row_sums;
+}
