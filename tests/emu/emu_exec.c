@@ -289,9 +289,8 @@ static int run_gemm(const emu_exec *x, const qn_cuda_gemm *g, int rows, int padd
     for (int i = 0; i < padded; i++) {
         float *row = out + (size_t)i * (size_t)g->ld_out;
         uint16_t *half_row = (uint16_t *)(uintptr_t)g->out + (size_t)i * (size_t)g->ld_out;
-        if (check_report(g->half_out ? emu_written(half_row, 2 * (size_t)g->n_out, &r)
-                                     : emu_written(row, sizeof(float) * (size_t)g->n_out, &r),
-                         &r, err)) {
+        void *at = g->half_out ? (void *)half_row : (void *)row;
+        if (check_report(emu_written(at, (g->half_out ? 2u : 4u) * (size_t)g->n_out, &r), &r, err)) {
             return -1;
         }
         for (int o = 0; o < g->n_out; o++) {
@@ -301,9 +300,9 @@ static int run_gemm(const emu_exec *x, const qn_cuda_gemm *g, int rows, int padd
             }
             if (g->half_out) {
                 half_row[o] = qn_f32_to_f16((float)ldexp(sum, -QN_CUDA_PRODUCT_SHIFT));
-            } else {
-                row[o] = (float)(up * sum);
+                continue;
             }
+            row[o] = (float)(up * sum);
         }
     }
     return 0;
