@@ -287,10 +287,8 @@ static int run_gemm(const emu_exec *x, const qn_cuda_gemm *g, int rows, int padd
         return -1;
     }
     for (int i = 0; i < padded; i++) {
-        float *row = out + (size_t)i * (size_t)g->ld_out;
-        uint16_t *half_row = (uint16_t *)(uintptr_t)g->out + (size_t)i * (size_t)g->ld_out;
-        void *at = g->half_out ? (void *)half_row : (void *)row;
-        if (check_report(emu_written(at, (g->half_out ? 2u : 4u) * (size_t)g->n_out, &r), &r, err)) {
+        const size_t at = (size_t)i * (size_t)g->ld_out, size = g->half_out ? 2 : 4;
+        if (check_report(emu_written((char *)out + size * at, size * (size_t)g->n_out, &r), &r, err)) {
             return -1;
         }
         for (int o = 0; o < g->n_out; o++) {
@@ -299,10 +297,10 @@ static int run_gemm(const emu_exec *x, const qn_cuda_gemm *g, int rows, int padd
                 sum += operand(g, g->a, (size_t)i * n_in + k) * operand(g, g->w, (size_t)o * n_in + k);
             }
             if (g->half_out) {
-                half_row[o] = qn_f32_to_f16((float)ldexp(sum, -QN_CUDA_PRODUCT_SHIFT));
-                continue;
+                ((uint16_t *)out)[at + (size_t)o] = qn_f32_to_f16((float)ldexp(sum, -QN_CUDA_PRODUCT_SHIFT));
+            } else {
+                out[at + (size_t)o] = (float)(up * sum);
             }
-            row[o] = (float)(up * sum);
         }
     }
     return 0;
