@@ -5,7 +5,7 @@
 // through the warp's corner of shared memory, whence `ldmatrix` hands each lane the words that a product of
 // 16 rows, 8 columns and one group takes of it. Scales go the same way. The activations of a phase (all of a
 // row where they fit) stand in shared memory in the order of that product. Sums over a group are exact.
-// defines: columns, begin_columns, run_columns, take_columns, column_sum, column_squares
+// defines: columns, begin_columns, run_columns, take_columns, column_sum, column_factors
 #ifndef QN_GEMV_COLS_CUH
 #define QN_GEMV_COLS_CUH
 #include "quantise.cuh"
@@ -399,40 +399,19 @@ QN_DEV float column_sum(const float *res, int i, int col)
 
 // Where the activations are x * w of an RMS norm not yet divided by the root of their mean square: that
 // factor of each column, from the sums of squares of their groups (linear_cols.cu and linear_q8.cu write
-// them). Otherwise 1. They are asked for before the activations and added up behind them.
-struct column_squares {
-    static constexpr int turns = (COLS + spec::warps - 1) / spec::warps;
-    static constexpr int shares = spec::rms ? (n_group + WARP - 1) / WARP : 1;
-    float v[turns][shares];
-
-    __device__ __forceinline__ void load(const float *squares, int n_col)
-    {
-#pragma unroll
-        for (int turn = 0; turn < turns; turn++) {
-            const int col = threadIdx.x / WARP + turn * spec::warps;
-#pragma unroll
-            for (int k = 0; k < shares; k++) {
-                const int i = threadIdx.x % WARP + k * WARP;
-                v[turn][k] = spec::rms && col < n_col && i < n_group ? squares[col * n_group + i] : 0.0f;
-            }
+// them). Otherwise 1.
+QN_DEV void column_factors(float *factor, const float *squares, int n_col)
+{
+    for (int col = threadIdx.x / WARP; col < n_col; col += spec::warps) {
+        float sum = 0.0f;
+        for (int i = threadIdx.x % WARP; spec::rms && i < n_group; i += WARP) {
+            sum += squares[col * n_group + i];
+        }
+        sum = warp_sum(sum);
+        if (threadIdx.x % WARP == 0) {
+            factor[col] =
+                spec::rms ? 1.0f / sqrtf(sum / spec::n_in + __int_as_float(spec::rms_eps_bits)) : 1.0f;
         }
     }
-    __device__ __forceinline__ void finish(float *factor, int n_col) const
-    {
-#pragma unroll
-        for (int turn = 0; turn < turns; turn++) {
-            const int col = threadIdx.x / WARP + turn * spec::warps;
-            float sum = 0.0f;
-#pragma unroll
-            for (int k = 0; k < shares; k++) {
-                sum += v[turn][k];
-            }
-            sum = warp_sum(sum);
-            if (col < n_col && threadIdx.x % WARP == 0) {
-                factor[col] =
-                    spec::rms ? 1.0f / sqrtf(sum / spec::n_in + __int_as_float(spec::rms_eps_bits)) : 1.0f;
-            }
-        }
-    }
-};
+}
 #endif

@@ -39,10 +39,8 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     const int n_col = min((int)COLS, st->n_rows);
     float *factor = qn_shared<float>(sums_at), *gate = factor + COLS,
           *up = gate + width * COLS * spec::slices;
-    column_squares of_columns;
-    of_columns.load(squares, n_col);
     take_columns(q8, 0, n_col);
-    of_columns.finish(factor, n_col);
+    column_factors(factor, squares, n_col);
     __syncthreads();
     run_columns(of_gate, g_rows, q8, n_col, true, gate);
     if constexpr (!one_type) {

@@ -1,7 +1,7 @@
 // linear_cols.cu: the `linear` op for up to 8 rows at once, quantised weights and 8-bit activations: as
 // linear_q8.cu, with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive
 // outputs (a multiple of 32 where norm_next). block: 32 * spec::warps; shared: sums_at bytes (gemv_cols.cuh)
-// and 8 * (chunk * slices + 1) + 9 * chunk floats.
+// and 8 * (chunk * slices + 1) floats.
 #include "epilogue.cuh"
 #include "gemv_cols.cuh"
 
@@ -60,27 +60,11 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
     const int first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
     const u8 *const w[3] = {w0, w1, w2};
     stretch<dtype_of(0), 0, cut1> part0(w, first, last); // weights do not depend on the kernel before
-    const int width = last - first;
-    float *factor = qn_shared<float>(sums_at), *res = factor + COLS;
-    float *norm = res + width * COLS * spec::slices, *kept = norm + width;
-    for (int i = threadIdx.x; spec::norm_next && i < width; i += 32 * spec::warps) {
-        norm[i] = norm_w ? norm_w[first + i] : 1.0f;
-    }
     ptx_grid_wait();
     const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows);
-    // What is added is asked for with the activations, not behind the sums.
-    const int n_kept = spec::residual ? width * n_col : 0, mine = threadIdx.x;
-    const float own = mine < n_kept ? base[mine / width * base_stride + first + mine % width] : 0.0f;
-    column_squares of_columns;
-    of_columns.load(squares, n_col);
+    float *factor = qn_shared<float>(sums_at), *res = factor + COLS;
     take_columns(q8, 0, n_col);
-    of_columns.finish(factor, n_col);
-    if (mine < n_kept) {
-        kept[mine] = own;
-    }
-    for (int i = mine + 32 * spec::warps; i < n_kept; i += 32 * spec::warps) {
-        kept[i] = base[i / width * base_stride + first + i % width];
-    }
+    column_factors(factor, squares, n_col);
     __syncthreads();
     part0.run(q8, first, n_col, true, res);
     if constexpr (cut1 < cut2) {
@@ -92,18 +76,19 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
         part2.run(q8, first, n_col, n_phase == 1, res);
     }
     __syncthreads();
+    const int width = last - first;
     for (int i = threadIdx.x; i < width * n_col; i += 32 * spec::warps) {
         const int row = i / width, at = first + i % width;
         const int seg = segment_of(at);
         const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
         float y = linear_epilogue(column_sum(res, at - first, row) * factor[row], at,
                                   load_tail(at, bias, scale, div));
-        y = spec::residual ? kept[i] + y : y;
+        y = spec::residual ? base[row * base_stride + at] + y : y;
         out[row * out_stride + at] = y;
         if (spec::norm_next) { // whole warps of one row: first and width are multiples of 32
             const float square = warp_sum(y * y);
-            quantise_group(y * norm[at - first], q8_next + row * q8_row_bytes(spec::n_out), spec::n_out,
-                           at / GROUP);
+            quantise_group(norm_w ? y * norm_w[at] : y, q8_next + row * q8_row_bytes(spec::n_out),
+                           spec::n_out, at / GROUP);
             if (threadIdx.x % WARP == 0) {
                 squares_next[row * (spec::n_out / GROUP) + at / GROUP] = square;
             }

@@ -2,7 +2,7 @@
  * products. */
 #include "cuda/lower_internal.h"
 
-enum { COLS = 8, WARPS = 16 };
+enum { COLS = 8, WARPS = 16, MAX_SUMS = 1535 };
 
 bool qn_lower_in_columns(const lowerer *l)
 {
@@ -10,8 +10,8 @@ bool qn_lower_in_columns(const lowerer *l)
 }
 
 /* As gemv_cols.cuh has them: bytes of shared memory of a place of activations and of a warp's corner. LAP:
- * groups of a warp's piece of a row. TAIL: norm weight and residuals of an output of `linear`, in sums. */
-enum { PLACE_BYTES = 336, CORNER_BYTES = 3072, LAP = 16, SPAN = 128, SUM_BYTES = 4 * COLS, TAIL = 2 };
+ * groups of a warp's piece of a row. */
+enum { PLACE_BYTES = 336, CORNER_BYTES = 3072, LAP = 16, SPAN = 128, SUM_BYTES = 4 * COLS };
 
 static int places_of(int n_in)
 {
@@ -29,7 +29,7 @@ typedef struct room_of {
 /* In what is left, the sums of eight slices of a grain of two sets of rows fit. */
 static room_of find_room(int n_in, int variant)
 {
-    int limit = (int)qn_lower_shared_limit(variant), least = ((8 * 2 + TAIL) * 32 + 1) * SUM_BYTES;
+    int limit = (int)qn_lower_shared_limit(variant), least = (8 * 2 * 32 + 1) * SUM_BYTES;
     room_of r = {.spans = (int)qn_ceil_div(n_in / 32, SPAN),
                  .laps = (int)qn_ceil_div(n_in / 32, LAP),
                  .warps = variant < QN_VARIANT_SM90A ? WARPS / 2 : WARPS,
@@ -43,17 +43,13 @@ static room_of find_room(int n_in, int variant)
 /* Outputs of a block times warps that share a tile, at most. */
 static int sums_of(const room_of *r, int warps, int per_sm)
 {
-    return (r->limit / per_sm - r->acts - warps * CORNER_BYTES) / SUM_BYTES - 1;
-}
-
-static int tail_of(int sets)
-{
-    return sets == 1 ? TAIL : 0;
+    int sums = (r->limit / per_sm - r->acts - warps * CORNER_BYTES) / SUM_BYTES - 1;
+    return sums > MAX_SUMS ? MAX_SUMS : sums;
 }
 
 static int chunk_of(int sums, int slices, int blocks, int n_out, int grain, int sets)
 {
-    int most = sums / (slices * sets + tail_of(sets)) / grain * grain;
+    int most = sums / (slices * sets) / grain * grain;
     int chunk = (int)qn_ceil_div(qn_ceil_div(n_out, grain), blocks) * grain;
     return chunk > most ? most : chunk;
 }
@@ -92,8 +88,7 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
         .warps = r.warps, .slices = shipped_slices(&r, n_out, grain, sets), .per_sm = 1};
     const qn_knob_room room = {.parts = shared_laps(&r),
                                .rows = n_out,
-                               .fixed_bytes =
-                                   (size_t)r.acts + SUM_BYTES * (size_t)(1 + tail_of(sets) * grain),
+                               .fixed_bytes = (size_t)r.acts + SUM_BYTES,
                                .warp_bytes = CORNER_BYTES,
                                .merge_bytes = SUM_BYTES * (size_t)(sets * grain),
                                .limit = (size_t)r.limit};
@@ -111,8 +106,7 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
     k->consts[k->n_const++] = (qn_source_const){.name = "phase", .value = r.phase};
     k->grid[0] = qn_ceil_div(n_out, chunk);
     k->threads = 32 * (uint32_t)c->warps;
-    k->shared = (uint32_t)(r.acts + c->warps * CORNER_BYTES +
-                           SUM_BYTES * ((sets * c->slices + tail_of(sets)) * chunk + 1));
+    k->shared = (uint32_t)(r.acts + c->warps * CORNER_BYTES + SUM_BYTES * (sets * chunk * c->slices + 1));
     k->rows_per = COLS;
     k->args[2] = (uint64_t)chunk;
     return 0;
