@@ -71,7 +71,8 @@ void fiber_main()
     l->program->call(args);
     emu_fiber *f = emu_m.fiber;
     emu_block *b = emu_m.block;
-    if (b->n_waiting || b->n_named) {
+    bool counted = b->n_named && f->tid < b->named_threads; // of the threads that a named barrier is of
+    if (b->n_waiting || counted) {
         emu_fail("barrier", b->n_waiting ? b->barrier : b->named,
                  "%s leaves the kernel while %d threads wait at the barrier", emu_who(),
                  b->n_waiting + b->n_named);
