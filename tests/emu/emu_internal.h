@@ -56,7 +56,7 @@ struct emu_warp {
 };
 
 struct emu_release { /* what a block did before its fence and atomic is visible to who acquires it */
-    uint32_t seq, epoch;
+    uint32_t seq, epoch, warp_epoch; /* warp_epoch: what its warp did before a __syncwarp that came before */
     int tid;
 };
 

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "emu_internal.h"
 
@@ -63,10 +64,11 @@ bool concurrent(uint64_t s)
         return false;
     }
     const int tid = tid_of(s);
-    const uint32_t epoch = (uint32_t)(s >> 24) & 0xfff;
+    const uint32_t epoch = (uint32_t)(s >> 24) & 0xfff, warp_epoch = (uint32_t)(s >> 11) & 0x1fff;
     if (seq != b->seq) {
         for (const emu_release &k : b->known) {
-            if (k.seq == seq && (epoch < k.epoch || (epoch == k.epoch && tid == k.tid))) {
+            const bool warp = tid / 32 == k.tid / 32 && warp_epoch < k.warp_epoch;
+            if (k.seq == seq && (epoch < k.epoch || (epoch == k.epoch && (tid == k.tid || warp)))) {
                 return false;
             }
         }
@@ -76,7 +78,7 @@ bool concurrent(uint64_t s)
         return false;
     }
     const bool same_warp = tid / 32 == emu_m.fiber->tid / 32;
-    return !same_warp || ((uint32_t)(s >> 11) & 0x1fff) == (b->warps[(size_t)tid / 32].epoch & 0x1fff);
+    return !same_warp || warp_epoch == (b->warps[(size_t)tid / 32].epoch & 0x1fff);
 }
 
 const char *kind_name(emu_kind k)
@@ -357,7 +359,8 @@ void emu_sync_release(const void *at)
     emu_block *b = emu_m.block;
     if (emu_m.fiber->fenced) {
         std::vector<emu_release> &r = releases[at];
-        r.push_back(emu_release{b->seq, b->epoch, emu_m.fiber->tid});
+        const int tid = emu_m.fiber->tid;
+        r.push_back(emu_release{b->seq, b->epoch, b->warps[(size_t)tid / 32].epoch & 0x1fff, tid});
         r.insert(r.end(), b->known.begin(), b->known.end());
     }
 }
@@ -371,11 +374,12 @@ void emu_sync_acquire(const void *at)
     std::vector<emu_release> &known = emu_m.block->known;
     known = found->second; // holds all that was known: the release before copied it
     std::sort(known.begin(), known.end(), [](const emu_release &a, const emu_release &b) {
-        return a.seq != b.seq ? a.seq < b.seq : a.epoch != b.epoch ? a.epoch < b.epoch : a.tid < b.tid;
+        return std::tie(a.seq, a.epoch, a.tid, a.warp_epoch) < std::tie(b.seq, b.epoch, b.tid, b.warp_epoch);
     });
     known.erase(std::unique(known.begin(), known.end(),
                             [](const emu_release &a, const emu_release &b) {
-                                return a.seq == b.seq && a.epoch == b.epoch && a.tid == b.tid;
+                                return a.seq == b.seq && a.epoch == b.epoch && a.tid == b.tid &&
+                                       a.warp_epoch == b.warp_epoch;
                             }),
                 known.end());
     found->second = known;
