@@ -1,6 +1,6 @@
 // launch: 2 32 0
-// A lane's count is for what its warp wrote before the __syncwarp in front of it, too: the block that counts last
-// reads both blocks' values.
+// A lane's count is for what its warp wrote before the __syncwarp in front of it, too: the block that counts
+// last reads both blocks' values.
 extern "C" __global__ void QN_KERNEL(const float *in, float *out, i64 n)
 {
     const int lane = threadIdx.x, at = 2 + blockIdx.x * 32 + lane;
