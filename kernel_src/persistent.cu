@@ -32,7 +32,8 @@ QN_DEV void qn_do_phase(const qn_phase *p, int k, u32 *counters, u32 launch)
             own->grid = qn_xyz{p->grid[0], p->grid[1], p->grid[2]};
             own->threads = p->threads;
             own->target = (launch + 1) * p->before;
-            own->counter = k > 0 && at == first ? counters + QN_COUNTER_STEP * k : nullptr;
+            // Each time anew: a block of the phase that has nothing to do may end without a wait.
+            own->counter = k > 0 ? counters + QN_COUNTER_STEP * k : nullptr;
         }
         __syncwarp();
         if ((i32)threadIdx.x < p->threads) {
