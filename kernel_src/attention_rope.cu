@@ -3,8 +3,9 @@
 // warp a head, and the blocks of the last part finish the row's own key and value too, use them from shared
 // memory, and (those of the first query heads) store them. Without spec::has_kv the cache holds them already.
 // The fields of both ops are there; no norm over the whole width. Frequencies and norm weights are fetched
-// before the wait for the launch before. Shared memory: after the rings of attention_mma.cuh the turns of
-// RoPE, (heads + 2) rows of x_pitch floats, key and value as halves, frequencies, weights of both norms.
+// before the wait for the launch before, and so are keys and values where they are one block's. Shared
+// memory: after the rings of attention_mma.cuh the turns of RoPE, (heads + 2) rows of x_pitch floats, key and
+// value as halves, frequencies, weights of both norms.
 #include "attention_mma.cuh"
 #include "rope.cuh"
 

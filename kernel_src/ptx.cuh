@@ -45,7 +45,7 @@ QN_DEV float ptx_reciprocal(float x)
 }
 
 // 16 bytes of data that is read once: streams past L1, and leaves L2 before anything else does, so that what
-// launches hand each other, norm weights and code stay there. (With `.L2::256B` beside it 2 % slower.)
+// launches hand each other, norm weights and code stay there. (With `.L2::256B` beside it 1.5 % slower.)
 QN_DEV u32x4 ptx_load_stream(const void *p)
 {
     u32x4 v;
@@ -142,8 +142,7 @@ QN_DEV void ptx_grid_wait()
 }
 
 // Lets the next kernel's blocks start. Every kernel calls it right behind its wait (or ends): so while a
-// kernel runs, all but the one before it are done, and what those wrote may be read before the wait. (Called
-// first of all, a token is 3 % slower.)
+// kernel runs, all but the one before it are done, and what those wrote may be read before the wait.
 QN_DEV void ptx_grid_launch()
 {
 #if QN_VARIANT >= 90

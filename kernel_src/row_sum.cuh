@@ -4,7 +4,7 @@
 // them in an order that does not hang on the blocks.
 // All blocks of the launch must come to be on the card together: lowering sees to that (lower_post.c). Where
 // the next kernel's blocks may start early (ptx_grid_launch), they cannot take these blocks' places: each
-// block says so at its start, and they start when all blocks have. defines: row_turn, row_put, row_total
+// block says so behind its wait, and they start when all blocks have. defines: row_turn, row_put, row_total
 #ifndef QN_ROW_SUM_CUH
 #define QN_ROW_SUM_CUH
 #include "reduce.cuh"
