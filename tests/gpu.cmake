@@ -11,3 +11,8 @@ add_test(NAME gpu-workers
          COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_gpu_workers.py $<TARGET_FILE:gpu_cases>
                  $<TARGET_FILE:quern> ${CMAKE_CURRENT_SOURCE_DIR}/data/goldens ${CMAKE_BINARY_DIR}/gpu-workers)
 set_tests_properties(gpu-workers PROPERTIES LABELS cli TIMEOUT ${hang})
+# Every family at small sizes on the CPU: the files that are measured on a card can be made and run.
+add_test(NAME gpu-families
+         COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/gpu/families.py ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/gpu-families
+                 --backend cpu --tiny --repeats 1)
+set_tests_properties(gpu-families PROPERTIES LABELS cli TIMEOUT ${hang})

@@ -5,7 +5,7 @@ and speed. No network. Prints a table; OUT_DIR gets report.txt, report.json and,
 as soon as something is known. Models of the goldens run many to a process (gpu_cases many), which keeps the context.
 
 Parts (--only GLOB): goldens, variants, check, real, graph, flat, cold, damaged, memcheck, racecheck, startup, bench, routes
-(every way that an option selects, beside the default), tune.
+(every way that an option selects, beside the default), tune; families, only where it is named (families.py by itself: with options).
 """
 import argparse
 import json
@@ -16,8 +16,10 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import families  # noqa: E402
 from gpu_lib import ROOT, SHORT_CHUNK, UBATCH, VARIANTS, WAYS, Bench, Skip, last_line  # noqa: E402
 from gpu_real import real  # noqa: E402
 
@@ -396,6 +398,18 @@ def tune(b):
     return len(rows), "; ".join(notes), rows
 
 
+def all_families(b):
+    out = os.path.join(b.out, "families")
+    how = types.SimpleNamespace(
+        build_dir=os.path.dirname(b.quern), out_dir=out, models=b.args.models, backend=b.backend, tiny=b.backend == "cpu", repeats=3,
+        cache=b.args.cache, warm=None, work=None, jobs=os.cpu_count(), timeout=240)
+    if families.run(how) != 0:
+        b.fail("families", "see its table in " + out)
+    with open(os.path.join(out, "families.json"), encoding="utf-8") as f:
+        data = json.load(f)
+    return len(data["results"]), "decode beside a llama: %.2f to %.2f" % families.extremes(data), data["results"]
+
+
 def machine(b):
     card = driver = "none"
     try:
@@ -461,6 +475,8 @@ def main():
                      ("cold", cold), ("damaged", damaged), ("memcheck", memcheck), ("racecheck", racecheck),
                      ("startup", startup), ("bench", bench), ("routes", routes), ("tune", tune)):
         b.part(name, fn)
+    if args.only == "families":  # minutes, and no test
+        b.part("families", all_families)
     b.workers.end()
     if not b.rows:
         print("run_gpu: no part matches '%s'" % args.only)
