@@ -17,9 +17,14 @@ typedef struct qn_bench_test {
     int n, depth; /* tokens measured in each sequence; tokens that are there before them */
     int n_seq;    /* sequences at once */
     bool gen;     /* generation, not a prompt */
+    const quern_sampler_params *sampler; /* how generated tokens are chosen */
+    bool by_device;                      /* the executor chose them; otherwise the host, or nothing did */
     int repeats;
     double *seconds; /* [repeats] */
 } qn_bench_test;
+
+/* Whether choosing takes more than the likeliest token's id. */
+bool qn_bench_draws(const quern_sampler_params *p);
 
 /* "tg128 x4 @ d4096" into text[48]. */
 const char *qn_bench_name(const qn_bench_test *t, char text[48]);

@@ -7,9 +7,26 @@
 #include <time.h>
 
 #include "cli/model_facts.h"
+#include "cli/sampling.h"
 #include "cli/startup.h"
 #include "codegen/cost.h"
 #include "engine/memory.h"
+
+bool qn_bench_draws(const quern_sampler_params *p)
+{
+    return p->temperature > 0 || (p->repeat_penalty != 1 && p->repeat_last_n != 0);
+}
+
+/* How the tokens of a generation came about. */
+static const char *sampler_text(const qn_bench_test *t, char text[160])
+{
+    return !t->gen ? "" : qn_bench_draws(t->sampler) ? qn_sampling_text(t->sampler, text) : "greedy";
+}
+
+static const char *sampled_by(const qn_bench_test *t)
+{
+    return !t->gen ? "" : t->by_device ? "device" : qn_bench_draws(t->sampler) ? "host" : "given tokens";
+}
 
 const char *qn_bench_name(const qn_bench_test *t, char text[48])
 {
@@ -153,13 +170,16 @@ void qn_bench_csv(const qn_bench_test *t, bool header)
     qn_model_facts f;
     qn_bench_numbers s, ts;
     rates r;
+    char sampler[160];
     qn_model_facts_get(t->s->m->model->gguf, &f);
     if (header) {
         puts("build_version,model_filename,model_type,model_quant,model_size,model_n_params,backends,n_"
              "threads,"
              "n_batch,n_ubatch,n_prompt,n_gen,n_depth,n_pl,avg_ns,stddev_ns,median_ns,avg_ts,stddev_ts,"
              "median_ts,"
-             "gb_per_second,tflop_per_second,limit_gb_per_second,limit_tflop_per_second,share_of_limit");
+             "gb_per_second,tflop_per_second,limit_gb_per_second,limit_tflop_per_second,share_of_limit,"
+             "sampler,"
+             "sampled_by");
     }
     qn_bench_statistics(t, false, &s);
     qn_bench_statistics(t, true, &ts);
@@ -169,8 +189,9 @@ void qn_bench_csv(const qn_bench_test *t, bool header)
     printf(",\"%s\",\"%s\",%llu,%llu,\"%s\",%d,%d,%d,%d,%d,%d,%d,", t->s->m->model->arch, f.main_type,
            (unsigned long long)f.tensor_bytes, (unsigned long long)f.n_params, t->s->exec->name, o->n_threads,
            t->n_batch, o->n_ubatch, t->gen ? 0 : t->n, t->gen ? t->n : 0, t->depth, t->n_seq);
-    printf("%.0f,%.0f,%.0f,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g\n", 1e9 * s.mean, 1e9 * s.sd,
-           1e9 * s.median, ts.mean, ts.sd, ts.median, r.gb, r.tflop, r.limit_gb, r.limit_tflop, r.share);
+    printf("%.0f,%.0f,%.0f,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,\"%s\",\"%s\"\n", 1e9 * s.mean, 1e9 * s.sd,
+           1e9 * s.median, ts.mean, ts.sd, ts.median, r.gb, r.tflop, r.limit_gb, r.limit_tflop, r.share,
+           sampler_text(t, sampler), sampled_by(t));
 }
 
 static int set_numbers(json_t *o, const qn_bench_test *t)
@@ -204,7 +225,7 @@ json_t *qn_bench_json(const qn_bench_test *t)
     const qn_exec_opts *opts = &t->s->exec->opts;
     qn_model_facts f;
     rates r;
-    char now[32];
+    char now[32], sampler[160];
     time_t clock = time(NULL);
     struct tm utc;
     json_t *o = json_object();
@@ -229,6 +250,8 @@ json_t *qn_bench_json(const qn_bench_test *t)
     bad |= qn_json_set(o, "n_gen", json_integer(t->gen ? t->n : 0));
     bad |= qn_json_set(o, "n_depth", json_integer(t->depth));
     bad |= qn_json_set(o, "n_pl", json_integer(t->n_seq));
+    bad |= qn_json_set(o, "sampler", qn_json_str(sampler_text(t, sampler)));
+    bad |= qn_json_set(o, "sampled_by", qn_json_str(sampled_by(t)));
     bad |= qn_json_set(o, "test_time", qn_json_str(now));
     bad |= set_numbers(o, t);
     bad |= qn_json_set(o, "gb_per_second", qn_json_real(r.gb));

@@ -1,10 +1,13 @@
 /* quern bench: prompt and generation speed, measured and printed as llama.cpp does it. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/load.h"
+#include "cli/sampling.h"
+#include "engine/sampler.h"
 
 enum { MAX_MODELS = 16 };
 
@@ -14,6 +17,8 @@ typedef struct bench_args {
     int repeats;
     int output; /* QN_BENCH_* */
     bool warm_up, device_limits;
+    qn_sampling_args sampling;
+    quern_sampler *sampler;
 } bench_args;
 
 static const char *const outputs[] = {"table", "md", "json", "csv", "jsonl", NULL};
@@ -37,6 +42,10 @@ static const qn_opt bench_opts[] = {
      1, 1 << 20},
     {"-o, --output", "NAME", "table (or md), json, jsonl or csv. Default: table.", QN_OPT_CHOICE,
      offsetof(bench_args, output), 0, 0, outputs},
+    {"--temp", "T", "Temperature of generation; 0: the likeliest token. Default: 0.", QN_OPT_FLOAT,
+     offsetof(bench_args, sampling.params.temperature), 0, INT_MAX},
+    {"-s, --seed", "N", "Seed of its draws; -1: a random one. Default: 1.", QN_OPT_STR,
+     offsetof(bench_args, sampling.seed)},
     {"--no-warmup", NULL, "No run before the first measured one.", QN_OPT_UNSET,
      offsetof(bench_args, warm_up)},
     {"--device-limits", NULL,
@@ -57,9 +66,23 @@ static void fill_tokens(int32_t *ids, int n, int n_vocab)
     }
 }
 
-/* One more token in each sequence, n times: chosen greedily by the executor itself where it has a loop for
- * that, else given. */
-static int generate(quern_session *s, const qn_bench_test *t, const int32_t *ids, quern_error *err)
+/* The token behind each sequence's last one, from its logits, by the host. */
+static int choose_each(quern_session *s, quern_sampler *sampler, int n_seq, int32_t *tokens, quern_error *err)
+{
+    int rc = 0;
+    for (int i = n_seq - 1; rc == 0 && i >= 0; i--) { /* the first one stays selected */
+        rc = quern_session_select(s, i, err);
+        rc = rc != 0 ? rc
+                     : quern_sample(sampler, quern_session_logits(s, -1), quern_model_n_vocab(s->m),
+                                    s->tokens, (size_t)quern_session_length(s), &tokens[i], err);
+    }
+    return rc;
+}
+
+/* One more token in each sequence, n times: chosen by the executor itself where it has a loop for that, else
+ * by the host where choosing takes time, else given. */
+static int generate(quern_session *s, qn_bench_test *t, quern_sampler *sampler, const int32_t *ids,
+                    quern_error *err)
 {
     qn_exec *e = s->exec;
     int seqs[QUERN_MAX_SEQUENCES];
@@ -67,19 +90,23 @@ static int generate(quern_session *s, const qn_bench_test *t, const int32_t *ids
     qn_loop_row rows[QUERN_MAX_SEQUENCES];
     for (int i = 0; i < t->n_seq; i++) {
         seqs[i] = i;
+        tokens[i] = ids[0];
         rows[i] = (qn_loop_row){
-            .seq = i, .token = ids[0], .n = t->n, .how = {.repeat_penalty = 1}, .history = s->tokens};
+            .seq = i, .token = ids[0], .n = t->n, .how = qn_sampler_choice(sampler), .history = s->tokens};
     }
     int rc = e->loop != NULL ? e->loop(e, rows, t->n_seq, qn_engine_err(err)) : 1;
+    t->by_device = rc == 0;
     if (rc != 1) {
         return rc;
     }
+    bool draws = qn_bench_draws(t->sampler);
     rc = 0;
     for (int k = 0; rc == 0 && k < t->n; k++) {
-        for (int i = 0; i < t->n_seq; i++) {
+        for (int i = 0; i < t->n_seq && !draws; i++) {
             tokens[i] = ids[k];
         }
         rc = quern_session_append_each(s, seqs, tokens, t->n_seq, err);
+        rc = rc == 0 && draws ? choose_each(s, sampler, t->n_seq, tokens, err) : rc;
     }
     return rc;
 }
@@ -96,7 +123,8 @@ static int set_depth(quern_session *s, int depth, const int32_t *ids, quern_erro
 }
 
 /* One run of a test; every sequence holds t->depth tokens before. */
-static int run_once(quern_session *s, const qn_bench_test *t, const int32_t *ids, double *seconds)
+static int run_once(quern_session *s, qn_bench_test *t, quern_sampler *sampler, const int32_t *ids,
+                    double *seconds)
 {
     quern_error err;
     int rc = 0;
@@ -105,7 +133,7 @@ static int run_once(quern_session *s, const qn_bench_test *t, const int32_t *ids
     }
     double start = qn_seconds();
     if (rc == 0 && t->gen) {
-        rc = generate(s, t, ids + t->depth, &err);
+        rc = generate(s, t, sampler, ids + t->depth, &err);
     }
     for (int i = t->n_seq - 1; rc == 0 && !t->gen && i >= 0; i--) {
         rc = quern_session_select(s, i, &err) != 0 ||
@@ -119,7 +147,7 @@ static int run_once(quern_session *s, const qn_bench_test *t, const int32_t *ids
     return 0;
 }
 
-static int run_test(const bench_args *a, quern_session *s, const qn_bench_test *t, const int32_t *ids)
+static int run_test(const bench_args *a, quern_session *s, qn_bench_test *t, const int32_t *ids)
 {
     double ignored;
     qn_bench_test warm = *t;
@@ -130,13 +158,13 @@ static int run_test(const bench_args *a, quern_session *s, const qn_bench_test *
                  : !t->gen && s->exec->opts.cuda ? 2
                                                  : 1; /* a prompt's second run is captured */
     for (int i = 0; i < n_warm; i++) {
-        if (run_once(s, &warm, ids, &ignored) != 0) {
+        if (run_once(s, &warm, a->sampler, ids, &ignored) != 0) {
             return -1;
         }
     }
     for (int r = 0; r < a->repeats; r++) {
         qn_cli_progress("bench: %s, run %d of %d", name, r + 1, a->repeats);
-        if (run_once(s, t, ids, &t->seconds[r]) != 0) {
+        if (run_once(s, t, a->sampler, ids, &t->seconds[r]) != 0) {
             return -1;
         }
     }
@@ -210,16 +238,17 @@ static int measure_session(const bench_args *a, quern_session *s, int n_seq, con
     for (size_t i = 0; rc == QN_EXIT_OK && i < a->depth.n * per_depth; i++) {
         size_t at = i % per_depth;
         bool gen = at >= a->n_prompt.n;
-        const qn_bench_test t = {.s = s,
-                                 .path = a->model.path,
-                                 .limits = &limits,
-                                 .n_batch = a->model.n_batch,
-                                 .n = gen ? a->n_gen.items[at - a->n_prompt.n] : a->n_prompt.items[at],
-                                 .depth = a->depth.items[i / per_depth],
-                                 .n_seq = n_seq,
-                                 .gen = gen,
-                                 .repeats = a->repeats,
-                                 .seconds = seconds};
+        qn_bench_test t = {.s = s,
+                           .sampler = &a->sampling.params,
+                           .path = a->model.path,
+                           .limits = &limits,
+                           .n_batch = a->model.n_batch,
+                           .n = gen ? a->n_gen.items[at - a->n_prompt.n] : a->n_prompt.items[at],
+                           .depth = a->depth.items[i / per_depth],
+                           .n_seq = n_seq,
+                           .gen = gen,
+                           .repeats = a->repeats,
+                           .seconds = seconds};
         if (t.n > 0) {
             rc = run_test(a, s, &t, ids) == 0 ? put(k, &t) : QN_EXIT_ERROR;
         }
@@ -308,6 +337,20 @@ static int set_defaults(bench_args *a)
     return rc;
 }
 
+/* The sampler of generated tokens. -1: go on. */
+static int make_sampler(bench_args *a)
+{
+    quern_error err;
+    int rc = qn_sampling_finish(&a->sampling, "bench");
+    if (rc < 0 && quern_sampler_new(&a->sampler, &a->sampling.params, &err) != 0) {
+        rc = qn_cli_error("%s", err.text);
+    }
+    if (rc < 0 && qn_bench_draws(&a->sampling.params)) {
+        qn_sampling_show(&a->sampling.params);
+    }
+    return rc;
+}
+
 static int run(bench_args *a, const char **models)
 {
     bool has_model = models[0] != NULL || a->model.path != NULL;
@@ -321,15 +364,24 @@ static int run(bench_args *a, const char **models)
     }
     rc = qn_model_args_finish(&a->model, "bench", models[0]);
     rc = rc >= 0 ? rc : set_defaults(a);
+    rc = rc >= 0 ? rc : make_sampler(a);
     models[0] = a->model.path;
     return rc >= 0 ? rc : measure_all(a, models);
 }
 
 int qn_cmd_bench(int argc, char **argv)
 {
-    bench_args a = {.model = qn_model_args_defaults, .repeats = 5, .warm_up = true};
-    const qn_opt_group groups[] = {
-        {"Bench", bench_opts, &a}, qn_load_group(&a.model), qn_device_group(&a.model), qn_common_group};
+    bench_args a = {.model = qn_model_args_defaults,
+                    .repeats = 5,
+                    .warm_up = true,
+                    .sampling = qn_sampling_args_defaults()};
+    a.sampling.params.temperature = 0;
+    a.sampling.seed = "1";
+    const qn_opt_group groups[] = {{"Bench", bench_opts, &a},
+                                   qn_sampling_filters_group(&a.sampling),
+                                   qn_load_group(&a.model),
+                                   qn_device_group(&a.model),
+                                   qn_common_group};
     const qn_usage usage = {
         "bench",
         "MODEL... [-p N,...] [-n N,...] [-d N,...] [-npl N,...] [-r N] [options], or --device-limits",
@@ -345,6 +397,7 @@ int qn_cmd_bench(int argc, char **argv)
     const char *models[MAX_MODELS + 1] = {NULL};
     int rc = qn_opts_parse(&usage, argc, argv, models);
     rc = rc >= 0 ? rc : run(&a, models);
+    quern_sampler_free(a.sampler);
     qn_ints *lists[] = {&a.n_prompt, &a.n_gen, &a.depth,  &a.n_seq,
                         &a.threads,  &a.batch, &a.ubatch, &a.model.end_tokens};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {

@@ -9,9 +9,12 @@
 
 #include "cli/cli.h"
 
+enum { N_OF_DRAW = 2 }; /* options before the filters */
 static const qn_opt sampling_opts[] = {
     {"--temp", "T", "Temperature; 0: always the likeliest token. Default: 0.8.", QN_OPT_FLOAT,
      offsetof(qn_sampling_args, params.temperature), 0, INT_MAX},
+    {"-s, --seed", "N", "Seed of the draws; -1: a random one, printed. Default: -1.", QN_OPT_STR,
+     offsetof(qn_sampling_args, seed)},
     {"--top-k", "N", "Keep the N likeliest tokens; 0: all. Default: 40.", QN_OPT_INT,
      offsetof(qn_sampling_args, params.top_k), 0, INT_MAX},
     {"--top-p", "P", "Keep the likeliest tokens that make up P; 1: all. Default: 0.95.", QN_OPT_FLOAT,
@@ -22,8 +25,6 @@ static const qn_opt sampling_opts[] = {
      offsetof(qn_sampling_args, params.repeat_penalty)},
     {"--repeat-last-n", "N", "Tokens the penalty looks back; 0: off, -1: whole context. Default: 64.",
      QN_OPT_INT, offsetof(qn_sampling_args, params.repeat_last_n), -1, INT_MAX},
-    {"-s, --seed", "N", "Seed of the draws; -1: a random one, printed. Default: -1.", QN_OPT_STR,
-     offsetof(qn_sampling_args, seed)},
     {0},
 };
 
@@ -35,6 +36,11 @@ qn_sampling_args qn_sampling_args_defaults(void)
 qn_opt_group qn_sampling_group(qn_sampling_args *a)
 {
     return (qn_opt_group){"Sampling", sampling_opts, a};
+}
+
+qn_opt_group qn_sampling_filters_group(qn_sampling_args *a)
+{
+    return (qn_opt_group){"Sampling", sampling_opts + N_OF_DRAW, a};
 }
 
 int qn_seed_parse(const char *text, uint64_t *seed)

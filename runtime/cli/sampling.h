@@ -12,6 +12,8 @@ typedef struct qn_sampling_args {
 
 qn_sampling_args qn_sampling_args_defaults(void);
 qn_opt_group qn_sampling_group(qn_sampling_args *a);
+/* The same without --temp and --seed. */
+qn_opt_group qn_sampling_filters_group(qn_sampling_args *a);
 
 /* A seed as typed: a whole number of 64 bits, or -1 for a random one (of 32 bits, which are easier to
  * retype). 0; 1: it is neither; -1 after printing the error. */

@@ -53,6 +53,26 @@ class Bench(CliCase):
         self.assertIn("tg2 x3 @ d4", self.bench("-p", "0", "-n", "2", "-d", "4", "-npl", "3", "-r", "1").text)
         self.refuse(["-npl", "1..8"], "bench", self.model, "-npl", "9", code=2)
 
+    def test_samplers(self):
+        filters = ["--temp", "0.8", "--top-k", "4", "--top-p", "0.9", "--min-p", "0", "--repeat-penalty", "1.1"]
+        text = "temp 0.8, top-k 4, top-p 0.9, min-p 0, repeat-penalty 1.1 over 64"
+        p, g = self.measured("-p", "4", "-n", "3", *filters)
+        self.assertEqual((p["sampler"], p["sampled_by"]), ("", ""))
+        self.assertEqual((g["sampler"], g["sampled_by"]), (text, "host"))
+        g = self.measured("-p", "0", "-n", "3", "-npl", "2", "-d", "5", *filters)[0]
+        self.assertEqual((g["sampler"], g["n_pl"], g["n_depth"]), (text, 2, 5))
+        for args in ([], ["--temp", "0"], ["--top-k", "4"], ["--repeat-penalty", "2", "--repeat-last-n", "0"]):
+            g = self.measured("-p", "0", "-n", "3", *args)[0]
+            self.assertEqual((g["sampler"], g["sampled_by"]), ("greedy", "given tokens"), args)
+        g = self.measured("-p", "0", "-n", "3", "--repeat-penalty", "1.5", "--repeat-last-n", "-1")[0]
+        self.assertEqual((g["sampler"][:6], g["sampled_by"]), ("temp 0", "host"))
+        r = self.bench("-p", "0", "-n", "2", "-r", "1", *filters, "-o", "csv")
+        self.assertIn("sampling: " + text, r.err)
+        row = next(csv.DictReader(io.StringIO(r.text)))
+        self.assertEqual((row["sampler"], row["sampled_by"]), (text, "host"))
+        self.refuse(["--repeat-penalty"], "bench", self.model, "--repeat-penalty", "0", code=2)
+        self.refuse(["--seed"], "bench", self.model, "--seed", "x", code=2)
+
     def test_statistics(self):
         r = self.bench("-p", "8", "-n", "2", "-r", "5", "-o", "json")
         for t in r.json:
