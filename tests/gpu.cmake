@@ -16,3 +16,16 @@ add_test(NAME gpu-families
          COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/gpu/families.py ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/gpu-families
                  --backend cpu --tiny --repeats 1)
 set_tests_properties(gpu-families PROPERTIES LABELS cli TIMEOUT ${hang})
+# Files of other tensor types, of which quant_kl.py measures the arithmetic; by a Python that has numpy, else skipped.
+set(numpy_python ${Python3_EXECUTABLE})
+foreach(candidate ${Python3_EXECUTABLE} /usr/bin/python3)
+  execute_process(COMMAND ${candidate} -c "import numpy" RESULT_VARIABLE no_numpy OUTPUT_QUIET ERROR_QUIET)
+  if(NOT no_numpy)
+    set(numpy_python ${candidate})
+    break()
+  endif()
+endforeach()
+add_test(NAME gpu-quant-file
+         COMMAND ${numpy_python} ${CMAKE_CURRENT_SOURCE_DIR}/tools/test_quant_file.py $<TARGET_FILE:quern>
+                 ${CMAKE_CURRENT_SOURCE_DIR}/data/goldens/quants/llama-F16.gguf ${CMAKE_BINARY_DIR}/gpu-quant-file)
+set_tests_properties(gpu-quant-file PROPERTIES LABELS cli TIMEOUT ${hang} SKIP_RETURN_CODE 77)
