@@ -63,6 +63,8 @@ typedef struct qn_exec_opts {
     bool rows_attention;  /* decode: attention by f32 products on the plain cores (attention_decode.cu) */
     bool no_fuse;         /* norms are kernels of their own, so that every step's output can be read */
     bool f32_activations; /* few rows: f32 activations for quantised weights too, instead of 8-bit ones */
+    int fine_below; /* 8-bit activations: rows narrower than this have a step for every 16 values, others
+                       for every 32; 0: QN_CUDA_FINE_BELOW (cuda/lower.h) */
     void (*log)(void *log_user, int level, const char *line); /* level 0: shown by default; may be NULL */
     void *log_user;
     /* While it is made: bytes of weights sent, kernels compiled, choices measured; from two threads at once;

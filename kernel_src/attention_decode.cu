@@ -148,7 +148,7 @@ QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, 
             out[h * spec::v_dim + i] = v;
         }
         if (spec::q8_out) {
-            quantise_group(v, q8_out, width, (h * spec::v_dim) / GROUP + c);
+            quantise_group<spec::fine_out>(v, q8_out, width, (h * spec::v_dim) / GROUP + c);
         }
     }
 }
@@ -228,6 +228,6 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const half_t *k_cach
     }
     for (int h = warp; h < n_h; h += spec::warps) {
         merge_parts(part + (i64)h * gridDim.x * record, n_part, out + row * out_stride,
-                    q8_out + row * q8_row_bytes(spec::n_head * spec::v_dim), h0 + h);
+                    q8_out + row * q8_row_bytes<spec::fine_out>(spec::n_head * spec::v_dim), h0 + h);
     }
 }

@@ -466,7 +466,7 @@ QN_DEV void write_out(float v, int h, int c, float *out, u8 *q8_out)
         out[h * spec::v_dim + d] = v;
     }
     if (spec::q8_out) {
-        quantise_group(v, q8_out, spec::n_head * spec::v_dim, h * spec::v_dim / GROUP + c);
+        quantise_group<spec::fine_out>(v, q8_out, spec::n_head * spec::v_dim, h * spec::v_dim / GROUP + c);
     }
 }
 
@@ -577,7 +577,7 @@ QN_DEV void finish(running &r, float *parts, u32 *arrived, float *out, i64 out_s
     __syncthreads();
     float *part = parts + ((i64)p.row * spec::n_head + p.h0) * gridDim.x * part_size;
     float *row_out = out + p.row * out_stride;
-    u8 *row_q8 = q8_out + p.row * q8_row_bytes(spec::n_head * spec::v_dim);
+    u8 *row_q8 = q8_out + p.row * q8_row_bytes<spec::fine_out>(spec::n_head * spec::v_dim);
     merge_warps(values, sums, part + blockIdx.x * part_size, p.n_part == 1, row_out, row_q8, p);
     if (p.n_part == 1) {
         return;

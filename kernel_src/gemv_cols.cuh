@@ -11,8 +11,11 @@
 #include "quantise.cuh"
 
 // Bytes of shared memory: a place of activations (codes of 8 columns: words of values 4t.. and 16 + 4t.. side
-// by side; d, d * sum of 8 columns; 16 bytes so that places lie on different banks), a warp's corner.
-enum { COLS = 8, TILE = 16, ACT_CODES = 256, ACT_BYTES = 336, CODES_BYTES = 2048, CORNER_BYTES = 3072 };
+// by side; d, d * sum of 8 columns, or two d and the sum of both halves' d * sum; 16 bytes so that places lie
+// on different banks), a warp's corner.
+enum { COLS = 8, TILE = 16, ACT_CODES = 256, CODES_BYTES = 2048, CORNER_BYTES = 3072 };
+constexpr bool fine = spec::fine_in;
+constexpr int ACT_BYTES = ACT_CODES + COLS * (int)sizeof(q8_scales<fine>) + 16;
 
 constexpr int n_group = spec::n_in / GROUP, n_place = n_places(n_group);
 constexpr int n_span = (n_group + SPAN - 1) / SPAN;
@@ -148,26 +151,29 @@ QN_DEV bool is_taken(int place)
 }
 
 // Activations of a phase, from rows as quantise.cuh has them; columns that are not there are zero.
-QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
+template <bool FINE> QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
 {
     u8 *acts = qn_shared<u8>(0);
     const int first = phase * spec::phase * SPAN;
     const int n = n_phase == 1 ? n_place : min(phase_places, n_place - first);
-    const i64 stride = q8_row_bytes(spec::n_in);
+    const i64 stride = q8_row_bytes<fine>(spec::n_in);
     for (int i = threadIdx.x; i < COLS * n; i += 32 * spec::warps) {
         const int col = i / n, at = i % n;
         u32x4 lo = {}, hi = {};
-        f32x2 ds = {};
+        q8_scales<FINE> ds = {};
         if (col < n_col && is_taken(first + at)) {
             const u8 *row = q8 + col * stride;
             lo = ((const u32x4 *)row)[first + at];
             hi = ((const u32x4 *)row)[n_place + first + at];
-            ds = ((const f32x2 *)(row + n_place * 32))[first + at];
+            ds = ((const q8_scales<FINE> *)(row + n_place * 32))[first + at];
         }
         u32x4 *to = (u32x4 *)(acts + at * ACT_BYTES + col * 32);
         to[0] = u32x4{lo.x, hi.x, lo.y, hi.y};
         to[1] = u32x4{lo.z, hi.z, lo.w, hi.w};
-        *(f32x2 *)(acts + at * ACT_BYTES + ACT_CODES + col * 8) = ds;
+        if constexpr (FINE) {
+            ds.z = scaled_sum(ds);
+        }
+        *(q8_scales<FINE> *)(acts + at * ACT_BYTES + ACT_CODES + col * (int)sizeof ds) = ds;
     }
 }
 
@@ -261,15 +267,31 @@ template <int DT> QN_DEV void unpack_codes(u32 a[4], u32 upper, u32 lower)
     }
 }
 
+// What group `i` of a step adds to one sum: scales f of a row, sums over values 0-15 and 16-31 (of the codes
+// too: ones), and what fine activations have beside their codes.
+template <int DT>
+QN_DEV float fine_term(const f32x4 &f, i32 low, i32 high, i32 low_ones, i32 high_ones, const f32x4 &x)
+{
+    if constexpr (DT == DT_Q2_K) {
+        return x.x * (f.x * (float)low + f.z * (float)low_ones) +
+               x.y * (f.y * (float)high + f.w * (float)high_ones);
+    } else if constexpr (two_scales<DT>) {
+        return x.x * (f.x * (float)low) + x.y * (f.y * (float)high);
+    } else {
+        const float y = f.x * (x.x * (float)low + x.y * (float)high);
+        return no_min<DT> ? y : y + f.y * x.z;
+    }
+}
+
 // y[2 * r + e] += rows lane / 4 + 8r times columns 2t + e: group `i` of a step, whose activations stand at
 // `act`.
 template <int DT> QN_DEV void add_group(float y[4], const u32 a[4], const u8 *corner, const u8 *act, int i)
 {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     const u32x2 x = *(const u32x2 *)(act + lane * 8);
-    const f32x4 ds = *(const f32x4 *)(act + ACT_CODES + t * 16);
+    const f32x4 ds = *(const f32x4 *)(act + ACT_CODES + t * (fine ? 32 : 16));
     i32 low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0}, ones[2][4] = {};
-    if constexpr (two_scales<DT>) {
+    if constexpr (two_scales<DT> || fine) {
         ptx_mma_s8_k16(low, a, x.x);
         ptx_mma_s8_k16(high, a + 2, x.y);
     } else {
@@ -289,6 +311,11 @@ template <int DT> QN_DEV void add_group(float y[4], const u32 a[4], const u8 *co
             f = f32x4{v.x, v.y, 0.0f, 0.0f};
         }
         for (int e = 0; e < 2; e++) {
+            if constexpr (fine) {
+                const f32x4 x2 = e ? *(const f32x4 *)(act + ACT_CODES + t * 32 + 16) : ds;
+                y[2 * r + e] += fine_term<DT>(f, low[2 * r + e], high[2 * r + e], ones[0][e], ones[1][e], x2);
+                continue;
+            }
             const float d = e ? ds.z : ds.x, dsum = e ? ds.w : ds.y;
             const float sum = two_scales<DT> ? f.x * (float)low[2 * r + e] + f.y * (float)high[2 * r + e]
                                              : f.x * (float)low[2 * r + e];
@@ -371,7 +398,7 @@ QN_DEV void run_columns(columns<DT> &k, const W &w, const u8 *q8, int n_col, boo
     for (int phase = 0; phase < n_phase; phase++) {
         if (phase > 0 || !taken) {
             __syncthreads();
-            take_columns(q8, phase, n_col);
+            take_columns<fine>(q8, phase, n_col);
             __syncthreads();
         }
         float y[4] = {0.0f, 0.0f, 0.0f, 0.0f};

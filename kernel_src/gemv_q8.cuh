@@ -77,9 +77,10 @@ QN_DEV void load_slice(slice &s, const u8 *q8)
         const span sp = my_span(i);
 #pragma unroll
         for (int t = 0; t < 4; t++) {
-            s.x[i][t] = has_group(sp, t)
-                            ? load_act(q8, spec::n_in, sp.first + t * sp.lanes + threadIdx.x % WARP)
-                            : act_group{};
+            s.x[i][t] =
+                has_group(sp, t)
+                    ? load_act<spec::fine_in>(q8, spec::n_in, sp.first + t * sp.lanes + threadIdx.x % WARP)
+                    : act_group{};
         }
     }
 }
@@ -157,7 +158,7 @@ template <int DT> QN_DEV float dot_row(const row_slice<DT> &r, const slice &s)
                 const int first =
                     threadIdx.x % WARP * sp.steps; // of a whole span's 4 groups: 0 or 4 modulo 8
                 const int index = whole_spans ? (first & 4) + t : sp.first + first + t;
-                sum += dot_group<DT>(g, index, s.x[i][t]);
+                sum += dot_group<DT, spec::fine_in>(g, index, s.x[i][t]);
             }
         }
     }

@@ -39,7 +39,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     const int n_col = min((int)COLS, st->n_rows);
     float *factor = qn_shared<float>(sums_at), *gate = factor + COLS,
           *up = gate + width * COLS * spec::slices;
-    take_columns(q8, 0, n_col);
+    take_columns<fine>(q8, 0, n_col);
     column_factors(factor, squares, n_col);
     __syncthreads();
     run_columns(of_gate, g_rows, q8, n_col, true, gate);
@@ -64,7 +64,8 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
         const float y = activate<spec::act>(g) * u;
         out[row * out_stride + at] = y;
         if (spec::q8_out) { // whole warps of one row: first and width are multiples of 32
-            quantise_group(y, q8_out + row * q8_row_bytes(spec::n_ff), spec::n_ff, at / GROUP);
+            quantise_group<spec::fine_out>(y, q8_out + row * q8_row_bytes<spec::fine_out>(spec::n_ff),
+                                           spec::n_ff, at / GROUP);
         }
     }
 }

@@ -43,7 +43,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
         return;
     }
     slice s;
-    load_slice(s, q8 + row * q8_row_bytes(spec::n_in));
+    load_slice(s, q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
     const rms_share rms = load_rms(squares + row * n_group);
     gemv_rows(w, turn * first, turn * last, rows, s, res);
     if constexpr (!one_type) {
@@ -80,7 +80,8 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
             const float *group = out + row * out_stride + g * GROUP;
             if (share_groups ? whole_group(&y, mine, group, counts + row * (spec::n_ff / GROUP) + g)
                              : at < last) {
-                quantise_group(y, q8_out + row * q8_row_bytes(spec::n_ff), spec::n_ff, g);
+                quantise_group<spec::fine_out>(y, q8_out + row * q8_row_bytes<spec::fine_out>(spec::n_ff),
+                                               spec::n_ff, g);
             }
         }
     }

@@ -63,7 +63,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
     ptx_grid_launch();
     const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows);
     float *factor = qn_shared<float>(sums_at), *res = factor + COLS;
-    take_columns(q8, 0, n_col);
+    take_columns<fine>(q8, 0, n_col);
     column_factors(factor, squares, n_col);
     __syncthreads();
     part0.run(q8, first, n_col, true, res);
@@ -87,8 +87,9 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
         out[row * out_stride + at] = y;
         if (spec::norm_next) { // whole warps of one row: first and width are multiples of 32
             const float square = warp_sum(y * y);
-            quantise_group(norm_w ? y * norm_w[at] : y, q8_next + row * q8_row_bytes(spec::n_out),
-                           spec::n_out, at / GROUP);
+            quantise_group<spec::fine_out>(norm_w ? y * norm_w[at] : y,
+                                           q8_next + row * q8_row_bytes<spec::fine_out>(spec::n_out),
+                                           spec::n_out, at / GROUP);
             if (threadIdx.x % WARP == 0) {
                 squares_next[row * (spec::n_out / GROUP) + at / GROUP] = square;
             }

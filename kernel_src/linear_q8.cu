@@ -110,7 +110,8 @@ struct linear_args {
             const float *group = out + row * out_stride + g * GROUP;
             if (!share_groups || whole_group(&y, mine, group, counts + row * (spec::n_out / GROUP) + g)) {
                 const float square = warp_sum(y * y);
-                quantise_group(y * norm, q8_next + row * q8_row_bytes(spec::n_out), spec::n_out, g);
+                quantise_group<spec::fine_out>(
+                    y * norm, q8_next + row * q8_row_bytes<spec::fine_out>(spec::n_out), spec::n_out, g);
                 if (threadIdx.x % WARP == 0) {
                     squares_next[row * (spec::n_out / GROUP) + g] = square;
                 }
@@ -172,7 +173,7 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
         return;
     }
     slice s;
-    load_slice(s, p.q8 + row * q8_row_bytes(spec::n_in));
+    load_slice(s, p.q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
     const rms_share rms = load_rms(p.squares + row * n_group);
     u32 turn = 0;
     if (at >= first && at < last) {

@@ -37,7 +37,7 @@ QN_DEV void norm_again(const float *v, const norm_weights &weights, u8 *q8, floa
     for (int i = 0; i < per_thread; i++) {
         const int at = threadIdx.x + i * spec::threads;
         if (at < spec::n) {
-            quantise_group(v[i] * scale * weights.next[i], q8, spec::n, at / GROUP);
+            quantise_group<spec::fine_out>(v[i] * scale * weights.next[i], q8, spec::n, at / GROUP);
         }
     }
 }
@@ -113,14 +113,15 @@ QN_KERNEL(const qn_state *st, const float *x, i64 x_stride, const float *base, i
                 out[at] = y;
             }
             if (spec::q8_out) { // whole warps: n is a multiple of 32
-                quantise_group(y, q8_out + row * q8_row_bytes(spec::n), spec::n, at / GROUP);
+                quantise_group<spec::fine_out>(y, q8_out + row * q8_row_bytes<spec::fine_out>(spec::n),
+                                               spec::n, at / GROUP);
             }
             v[i] = y;
             top = fmaxf(top, fabsf(y));
         }
     }
     if constexpr (spec::next != 0) {
-        norm_again(v, weights, q8_out + row * q8_row_bytes(spec::n), scratch);
+        norm_again(v, weights, q8_out + row * q8_row_bytes<spec::fine_out>(spec::n), scratch);
     }
     if constexpr (spec::half_out != 0) {
         write_half_row<spec::n, spec::threads, spec::half_out == 2>(v, top, half + (i64)row * spec::n,

@@ -309,14 +309,33 @@ template <int DT> QN_DEV affine group_affine(const group<DT> &g, int index)
 // * sum.
 struct act_group {
     u32 lo[4], hi[4];
-    float d, ds;
+    float d, ds, d_hi; // d_hi: of values 16-31, where those have a step of their own (FINE)
 };
 
 // Types whose codes are the plain nibbles: upper ones are multiplied where they lie, 16 times too large.
 template <int DT> constexpr bool nibbles = DT == DT_Q4_0 || DT == DT_Q4_1 || DT == DT_Q4_K;
 
-// Contribution of one group to a dot product. Integer sums are exact.
-template <int DT> QN_DEV float dot_group(const group<DT> &g, int index, const act_group &x)
+// Contribution of one group to a dot product, of its integer sums over values 0-15 and 16-31.
+template <int DT> QN_DEV float scale_halves(const affine &f, i32 lo, i32 hi, const act_group &x)
+{
+    if constexpr (DT == DT_Q6_K || DT == DT_Q3_K) {
+        return x.d * (f.a[0] * (float)lo) + x.d_hi * (f.a[1] * (float)hi);
+    } else if constexpr (DT == DT_Q2_K) {
+        i32 slo = 0, shi = 0;
+        for (int w = 0; w < 4; w++) {
+            slo = ptx_dp4a(0x01010101u, x.lo[w], slo);
+            shi = ptx_dp4a(0x01010101u, x.hi[w], shi);
+        }
+        return x.d * (f.a[0] * (float)lo + f.b[0] * (float)slo) +
+               x.d_hi * (f.a[1] * (float)hi + f.b[1] * (float)shi);
+    } else {
+        const float y = f.a[0] * (x.d * (float)lo + x.d_hi * (float)hi);
+        return DT == DT_Q8_0 || DT == DT_IQ4_NL || DT == DT_IQ4_XS ? y : y + f.b[0] * x.ds;
+    }
+}
+
+// Contribution of one group to a dot product. Integer sums are exact. FINE: activations as in quantise.cuh.
+template <int DT, bool FINE> QN_DEV float dot_group(const group<DT> &g, int index, const act_group &x)
 {
     i32 lo = 0, hi = 0;
 #pragma unroll
@@ -330,7 +349,9 @@ template <int DT> QN_DEV float dot_group(const group<DT> &g, int index, const ac
     }
     hi = nibbles<DT> ? hi >> 4 : hi;
     const affine f = group_affine<DT>(g, index);
-    if constexpr (DT == DT_Q6_K || DT == DT_Q3_K) {
+    if constexpr (FINE) {
+        return scale_halves<DT>(f, lo, hi, x);
+    } else if constexpr (DT == DT_Q6_K || DT == DT_Q3_K) {
         return x.d * (f.a[0] * (float)lo + f.a[1] * (float)hi);
     } else if constexpr (DT == DT_Q2_K) {
         i32 slo = 0, shi = 0;

@@ -1,6 +1,7 @@
 // product_q8.cu: out = x * w^T of rows of 8-bit activations (quantise.cuh) and a quantised weight as its
 // planes (planes.cuh): many rows of what linear_q8.cu does for few. The tensor cores sum 32 (or, where a type
-// has a scale for 16 values, 16) products in integers; each such sum is scaled in f32.
+// has a scale for 16 values, 16) products in integers; each such sum is scaled in f32. spec::fine_in: rows of
+// activations have two steps a group.
 // Tiles of spec::outs outputs by 64 rows; eight groups of 32 values at a time go to shared memory: codes as
 // they lie by asynchronous copies, with the next eight on their way; scales, and bits that stand in planes of
 // their own, through registers. A warp has 32 outputs, the weights are the left operand.
@@ -16,7 +17,10 @@ constexpr int row_tiles = ROWS / warps_row / 8; // 16 x 8 tiles of a warp along 
 constexpr bool two_scales = DT == DT_Q6_K || DT == DT_Q3_K || DT == DT_Q2_K;
 constexpr bool shifted = DT == DT_Q4_0 || DT == DT_Q4_1 || DT == DT_Q5_0 || DT == DT_Q5_1 || DT == DT_Q4_K ||
                          DT == DT_Q5_K || DT == DT_Q2_K; // value = a * code + b
-constexpr int n_affine = (two_scales ? 2 : 1) * (shifted ? 2 : 1), n_sum = DT == DT_Q2_K ? 3 : 2;
+constexpr int n_affine = (two_scales ? 2 : 1) * (shifted ? 2 : 1);
+constexpr bool fine = spec::fine_in, halves = two_scales || fine;
+// Floats of a group of activations: its steps, then steps times sums: one, or for DT_Q2_K one of each half.
+constexpr int n_step = fine ? 2 : 1, n_sum = n_step + (DT == DT_Q2_K ? 2 : 1);
 constexpr bool copied = P::q_bytes >= 16; // codes go by asynchronous copies
 // Bytes and, of the last two, floats from one row to the next: in all of them, eight rows lie in other banks.
 constexpr int x_pitch = CHUNK * 32 + 16, q_pitch = CHUNK * P::q_bytes + 16, h_pitch = CHUNK * P::h_bytes + 8;
@@ -68,7 +72,7 @@ QN_DEV void start_copies(u8 *stage, const tile_place &t, int chunk)
         const int g = chunk * CHUNK + k;
         const bool there = t.row0 + r < t.n_rows && g < t.n_group;
         copy16(stage + r * x_pitch + k * 32 + half * 16,
-               t.x + (t.row0 + r) * q8_row_bytes(t.n_in) +
+               t.x + (t.row0 + r) * q8_row_bytes<fine>(t.n_in) +
                    (half * n_places(t.n_group) + (there ? place_of(t.n_group, g) : 0)) * 16,
                there, t.x);
     }
@@ -77,7 +81,7 @@ QN_DEV void start_copies(u8 *stage, const tile_place &t, int chunk)
 // What goes through registers: read before the products of one chunk, put into shared memory behind them.
 struct beside {
     group<spec::dtype> w[w_items];
-    f32x2 x[x_items];
+    q8_scales<fine> x[x_items];
     float low[DT == DT_Q2_K ? x_items : 1]; // d * sum of values 0-15
 };
 
@@ -102,11 +106,11 @@ QN_DEV void read_beside(beside &b, const tile_place &t, int chunk)
 #pragma unroll
     for (int i = 0; i < x_items; i++) {
         const int c = (int)threadIdx.x + i * THREADS, r = c / CHUNK, g = chunk * CHUNK + c % CHUNK;
-        b.x[i] = f32x2{0.0f, 0.0f};
+        b.x[i] = {};
         if (t.row0 + r < t.n_rows && g < t.n_group) {
-            const u8 *row = t.x + (t.row0 + r) * q8_row_bytes(t.n_in);
+            const u8 *row = t.x + (t.row0 + r) * q8_row_bytes<fine>(t.n_in);
             const int place = place_of(t.n_group, g);
-            b.x[i] = ((const f32x2 *)(row + n_places(t.n_group) * 32))[place];
+            b.x[i] = ((const q8_scales<fine> *)(row + n_places(t.n_group) * 32))[place];
             if constexpr (DT == DT_Q2_K) {
                 const u32x4 codes = ((const u32x4 *)row)[place];
                 i32 sum = 0;
@@ -150,12 +154,13 @@ QN_DEV void put_beside(u8 *stage, const beside &b, int chunk)
     for (int i = 0; i < x_items; i++) {
         const int c = (int)threadIdx.x + i * THREADS, r = c / CHUNK, k = c % CHUNK;
         float *s = (float *)(stage + s_at) + r * s_pitch + k * n_sum;
-        s[0] = b.x[i].x;
+        const q8_scales<fine> &v = b.x[i];
+        s[0] = v.x;
+        s[n_step - 1] = upper_step(v);
+        s[n_step] = scaled_sum(v);
         if constexpr (DT == DT_Q2_K) {
-            s[1] = b.low[i];
-            s[2] = b.x[i].y - b.low[i];
-        } else {
-            s[1] = b.x[i].y;
+            s[n_step] = b.low[i];
+            s[n_step + 1] = scaled_sum(v) - b.low[i];
         }
     }
 }
@@ -186,15 +191,15 @@ QN_DEV void code_words(u32 v[2], const u8 *stage, int r, int k, int w)
 
 typedef float sums[2][row_tiles][4];
 
-// The integer sums of a 16 x 8 tile over values 0-15 | 16-31 of group k (over both in low where one scale
-// serves them). Before sm_80 without the tensor cores.
+// The integer sums of a 16 x 8 tile over values 0-15 | 16-31 of group k (over both in low where not
+// `halves`). Before sm_80 without the tensor cores.
 QN_DEV void multiply(i32 low[4], i32 high[4], const u8 *stage, int r0, int x0, int k, const u32 a[4],
                      const u32 b[2])
 {
     for (int e = 0; e < 4; e++) {
         low[e] = high[e] = 0;
     }
-    if constexpr (spec::variant >= 80 && two_scales) {
+    if constexpr (spec::variant >= 80 && halves) {
         const u32 first[2] = {a[0], a[1]}, second[2] = {a[2], a[3]};
         ptx_mma_s8_k16(low, first, b[0]);
         ptx_mma_s8_k16(high, second, b[1]);
@@ -208,7 +213,7 @@ QN_DEV void multiply(i32 low[4], i32 high[4], const u8 *stage, int r0, int x0, i
                 u32 v[2];
                 code_words(v, stage, r0 + lane / 4 + e / 2 * 8, k, w);
                 low[e] = ptx_dp4a(v[0], *(const u32 *)(x + 4 * w), low[e]);
-                i32 &rest = two_scales ? high[e] : low[e];
+                i32 &rest = halves ? high[e] : low[e];
                 rest = ptx_dp4a(v[1], *(const u32 *)(x + 16 + 4 * w), rest);
             }
         }
@@ -245,15 +250,17 @@ QN_DEV void multiply_chunk(sums &c, const u8 *stage)
                     const float *f = affines + (r + e / 2 * 8) * a_pitch + k * n_affine;
                     const float *s = factors + (x0 + j * 8 + lane % 4 * 2 + e % 2) * s_pitch + k * n_sum;
                     float y = f[0] * (float)low[e];
-                    if constexpr (two_scales) {
+                    if constexpr (fine) {
+                        y = s[0] * y + s[1] * (f[two_scales ? 1 : 0] * (float)high[e]);
+                    } else if constexpr (two_scales) {
                         y += f[1] * (float)high[e];
                     }
-                    c[i][j][e] += s[0] * y;
+                    c[i][j][e] += fine ? y : s[0] * y;
                     if constexpr (shifted) {
-                        c[i][j][e] += f[n_affine / 2] * s[1];
+                        c[i][j][e] += f[n_affine / 2] * s[n_step];
                     }
                     if constexpr (shifted && two_scales) {
-                        c[i][j][e] += f[3] * s[2];
+                        c[i][j][e] += f[3] * s[n_step + 1];
                     }
                 }
             }

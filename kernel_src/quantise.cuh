@@ -1,22 +1,75 @@
 // quantise.cuh: activations as 8-bit groups of 32: code = round(x / d), d = max |x| / 127, and d * sum of
 // codes. A row of n values: [place][16] codes of values 0-15, [place][16] codes of values 16-31, [place] {d,
 // d * sum}; a group stands at the place that its weights have (planes.cuh), so that the lanes of a warp read
-// 16 bytes side by side (64 bytes apart cost four times the cycles of L1). Rows begin at multiples of 16
-// bytes. defines: q8_row_bytes, quantise_group, whole_group,
-// load_act
+// 16 bytes side by side (64 bytes apart cost four times the cycles of L1). FINE rows have a d for values 0-15
+// and one for values 16-31: [place] {d, d, d * sum, d * sum}. Which rows are: the constants fine_in and fine_out
+// of a program (runtime/cuda/lower.h: qn_cuda_fine). Rows begin at multiples of 16 bytes.
+// defines: q8_row_bytes, q8_scales, quantise_group, whole_group, load_act
 #ifndef QN_QUANTISE_CUH
 #define QN_QUANTISE_CUH
 #include "planes.cuh"
 #include "reduce.cuh"
 
-QN_DEV i64 q8_row_bytes(int n)
+template <bool FINE> QN_DEV i64 q8_row_bytes(int n)
 {
-    return ((i64)n_places(n / GROUP) * 40 + 15) / 16 * 16;
+    return ((i64)n_places(n / GROUP) * (FINE ? 48 : 40) + 15) / 16 * 16;
+}
+
+// What stands beside the codes of a place: {d, d * sum of codes}; FINE: {d of values 0-15, d of values 16-31,
+// d * sum of each}.
+template <bool FINE> struct q8_scales_of {
+    typedef f32x2 type;
+};
+template <> struct q8_scales_of<true> {
+    typedef f32x4 type;
+};
+template <bool FINE> using q8_scales = typename q8_scales_of<FINE>::type;
+
+QN_DEV float upper_step(const f32x2 &v)
+{
+    return v.x;
+}
+
+QN_DEV float upper_step(const f32x4 &v)
+{
+    return v.y;
+}
+
+// Of both halves.
+QN_DEV float scaled_sum(const f32x2 &v)
+{
+    return v.y;
+}
+
+QN_DEV float scaled_sum(const f32x4 &v)
+{
+    return v.z + v.w;
+}
+
+// A warp writes group g of the row at `q8`, each half of it by its own largest value; lane i holds value i.
+QN_DEV void quantise_halves(float v, u8 *q8, int n, int g)
+{
+    const int lane = threadIdx.x % WARP, places = n_places(n / GROUP), place = place_of(n / GROUP, g);
+    const bool upper = lane >= WARP / 2;
+    const u32 bits = __float_as_uint(fabsf(v));
+    const float low = __uint_as_float(ptx_warp_max(upper ? 0u : bits));
+    const float high = __uint_as_float(ptx_warp_max(upper ? bits : 0u)), top = upper ? high : low;
+    const int code = __float2int_rn(top > 0.0f ? v * (127.0f / top) : 0.0f);
+    const int low_sum = ptx_warp_add(upper ? 0 : code), high_sum = ptx_warp_add(upper ? code : 0);
+    q8[(lane / 16 * places + place) * 16 + lane % 16] = (u8)(i8)code;
+    if (lane == 0) {
+        const float d0 = low * (1.0f / 127.0f), d1 = high * (1.0f / 127.0f);
+        ((f32x4 *)(q8 + places * 32))[place] = f32x4{d0, d1, d0 * (float)low_sum, d1 * (float)high_sum};
+    }
 }
 
 // A warp writes group g of the row at `q8`; lane i holds value i.
-QN_DEV void quantise_group(float v, u8 *q8, int n, int g)
+template <bool FINE> QN_DEV void quantise_group(float v, u8 *q8, int n, int g)
 {
+    if constexpr (FINE) {
+        quantise_halves(v, q8, n, g);
+        return;
+    }
     const int lane = threadIdx.x % WARP, places = n_places(n / GROUP), place = place_of(n / GROUP, g);
     // Bits of numbers that are not negative are in the numbers' order; those of NaN are above all.
     const float top = __uint_as_float(ptx_warp_max(__float_as_uint(fabsf(v)))), d = top * (1.0f / 127.0f);
@@ -56,12 +109,13 @@ QN_DEV bool whole_group(float *v, bool mine, const float *group, u32 *count)
     return true;
 }
 
-QN_DEV act_group load_act(const u8 *q8, int n, int place)
+template <bool FINE> QN_DEV act_group load_act(const u8 *q8, int n, int place)
 {
     const int places = n_places(n / GROUP);
     const u32x4 lo = ((const u32x4 *)q8)[place], hi = ((const u32x4 *)q8)[places + place];
-    const f32x2 ds = ((const f32x2 *)(q8 + places * 32))[place];
-    return act_group{{lo.x, lo.y, lo.z, lo.w}, {hi.x, hi.y, hi.z, hi.w}, ds.x, ds.y};
+    const q8_scales<FINE> ds = ((const q8_scales<FINE> *)(q8 + places * 32))[place];
+    return act_group{
+        {lo.x, lo.y, lo.z, lo.w}, {hi.x, hi.y, hi.z, hi.w}, ds.x, scaled_sum(ds), upper_step(ds)};
 }
 
 #endif

@@ -177,8 +177,8 @@ int qn_cuda_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err 
 int qn_cuda_write(qn_exec *e, qn_view v, int row, int n_rows, const float *in, qn_err *err);
 int qn_cuda_kv_rows(qn_exec *e, int kv, int pos, int n, float *k, float *v, bool store, qn_err *err);
 qn_arith qn_cuda_arith(const qn_exec *e, const qn_run *r, const qn_step *s);
-/* qn_exec's round_input: groups of 32, as kernel_src/quantise.cuh makes them. Rows are multiples of 32
- * values. */
+/* qn_exec's round_input: groups of 32 or 16 (qn_cuda_fine), as kernel_src/quantise.cuh makes them. Rows are
+ * multiples of 32 values. */
 bool qn_cuda_round_input(const qn_exec *e, const qn_step *s, float *x, int rows, int n);
 
 #endif

@@ -123,16 +123,15 @@ qn_arith qn_cuda_arith(const qn_exec *e, const qn_run *r, const qn_step *s)
 
 bool qn_cuda_round_input(const qn_exec *e, const qn_step *s, float *x, int rows, int n)
 {
-    enum { GROUP = 32 };
-    (void)e;
+    const int group = qn_cuda_fine(&e->opts, n) ? 16 : 32;
     (void)s;
-    for (float *g = x, *end = x + (size_t)rows * (size_t)n; g < end; g += GROUP) {
+    for (float *g = x, *end = x + (size_t)rows * (size_t)n; g < end; g += group) {
         float top = 0;
-        for (int i = 0; i < GROUP; i++) {
+        for (int i = 0; i < group; i++) {
             top = fmaxf(top, fabsf(g[i]));
         }
         float d = top * (1.0f / 127.0f), up = top > 0 ? 127.0f / top : 0;
-        for (int i = 0; i < GROUP; i++) {
+        for (int i = 0; i < group; i++) {
             g[i] = d * rintf(g[i] * up);
         }
     }

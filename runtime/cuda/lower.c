@@ -68,8 +68,8 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
     }
     z.squares = ((size_t)n_q8 + 31) / 32 * sizeof(float) * QN_CUDA_FEW;
     z.part_count = max_size(z.part_count, z.squares); /* a counter a group */
-    /* Rows as kernel_src/quantise.cuh has them: at most 3 places more than groups. */
-    z.q8 = ((((size_t)n_q8 + 31) / 32 + 3) * 40 + 15) / 16 * 16 * QN_CUDA_FEW;
+    /* Rows as kernel_src/quantise.cuh has them: at most 3 places more than groups, of 48 bytes or 40. */
+    z.q8 = (((size_t)n_q8 + 31) / 32 + 3) * 48 * QN_CUDA_FEW;
     z.a16 = (size_t)n_in * rows * 2;
     z.row_scale = rows * sizeof(float);
     qn_cuda_choice_sizes(&z, p->model->n_vocab, opts);
@@ -98,6 +98,11 @@ uint64_t qn_cuda_weight_bytes(const qn_tensor *t)
                                  : 1,
              places = groups - rest + (rest + steps - 1) / steps * steps;
     return rows * (places * plane_bytes[t->type].place + groups / 8 * plane_bytes[t->type].block);
+}
+
+bool qn_cuda_fine(const qn_exec_opts *opts, int n)
+{
+    return n < (opts->fine_below > 0 ? opts->fine_below : QN_CUDA_FINE_BELOW);
 }
 
 bool qn_cuda_is_planes(const qn_tensor *t)

@@ -231,6 +231,12 @@ typedef struct qn_lower_opts {
     void *knobs_user;
 } qn_lower_opts;
 
+/* Have 8-bit rows of n values a step for every 16 of them (kernel_src/quantise.cuh: FINE)? Rows narrower than
+ * QN_CUDA_FINE_BELOW: products of theirs are bound by neither bytes nor instructions, so the better steps are
+ * free there, and small models need them. */
+enum { QN_CUDA_FINE_BELOW = 2048 };
+bool qn_cuda_fine(const qn_exec_opts *opts, int n);
+
 /* Bytes of a row of `heads` heads of `dim` values in a KV cache (kernel_src/kv_q8.cuh). */
 size_t qn_cuda_kv_bytes(qn_cache_type type, int heads, int dim);
 

@@ -11,7 +11,7 @@ bool qn_lower_in_columns(const lowerer *l)
 
 /* As gemv_cols.cuh has them: bytes of shared memory of a place of activations and of a warp's corner. LAP:
  * groups of a warp's piece of a row. */
-enum { PLACE_BYTES = 336, CORNER_BYTES = 3072, LAP = 16, SPAN = 128, SUM_BYTES = 4 * COLS };
+enum { PLACE_BYTES = 336, FINE_BYTES = 400, CORNER_BYTES = 3072, LAP = 16, SPAN = 128, SUM_BYTES = 4 * COLS };
 
 static int places_of(int n_in)
 {
@@ -27,16 +27,17 @@ typedef struct room_of {
 } room_of;
 
 /* In what is left, the sums of eight slices of a grain of two sets of rows fit. */
-static room_of find_room(int n_in, int variant)
+static room_of find_room(int n_in, bool fine, int variant)
 {
+    const int place = fine ? FINE_BYTES : PLACE_BYTES;
     int limit = (int)qn_lower_shared_limit(variant), least = (8 * 2 * 32 + 1) * SUM_BYTES;
     room_of r = {.spans = (int)qn_ceil_div(n_in / 32, SPAN),
                  .laps = (int)qn_ceil_div(n_in / 32, LAP),
                  .warps = variant < QN_VARIANT_SM90A ? WARPS / 2 : WARPS,
                  .limit = limit};
-    int left = limit - r.warps * CORNER_BYTES - least, all = places_of(n_in) * PLACE_BYTES;
-    r.phase = all <= left ? r.spans : left / (SPAN * PLACE_BYTES);
-    r.acts = all <= left ? all : r.phase * SPAN * PLACE_BYTES;
+    int left = limit - r.warps * CORNER_BYTES - least, all = places_of(n_in) * place;
+    r.phase = all <= left ? r.spans : left / (SPAN * place);
+    r.acts = all <= left ? all : r.phase * SPAN * place;
     return r;
 }
 
@@ -83,7 +84,7 @@ static int shipped_slices(const room_of *r, int n_out, int grain, int sets)
 
 int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_out, int grain, int sets)
 {
-    const room_of r = find_room(n_in, l->opts->variant);
+    const room_of r = find_room(n_in, qn_cuda_fine(l->opts->exec, n_in), l->opts->variant);
     const qn_knobs shipped = {
         .warps = r.warps, .slices = shipped_slices(&r, n_out, grain, sets), .per_sm = 1};
     const qn_knob_room room = {.parts = shared_laps(&r),

@@ -85,16 +85,16 @@ static bool takes_q8(const lowerer *l, const qn_tensor *const *w, int n)
 int qn_lower_quantise(lowerer *l, qn_view in, uint64_t dst)
 {
     enum { WARPS = 8 };
-    launch k = {
-        .kernel = "quantise.cu",
-        .bare = true,
-        .consts = {CONST_SYMBOL("n", in.width), CONST("outputs", qn_lower_outputs(l)), CONST("warps", WARPS)},
-        .n_const = 3,
-        .grid = {qn_ceil_div(in.width / 32, WARPS), 1, 1},
-        .threads = 32 * WARPS,
-        .rows_axis = 1,
-        .args = {l->opts->mem->state, qn_lower_at(l, in), qn_lower_stride(l, in), dst},
-        .n_arg = 4};
+    launch k = {.kernel = "quantise.cu",
+                .bare = true,
+                .consts = {CONST_SYMBOL("n", in.width), CONST("outputs", qn_lower_outputs(l)),
+                           CONST("warps", WARPS), CONST("fine_out", qn_cuda_fine(l->opts->exec, in.width))},
+                .n_const = 4,
+                .grid = {qn_ceil_div(in.width / 32, WARPS), 1, 1},
+                .threads = 32 * WARPS,
+                .rows_axis = 1,
+                .args = {l->opts->mem->state, qn_lower_at(l, in), qn_lower_stride(l, in), dst},
+                .n_arg = 4};
     return qn_lower_launch(l, &k);
 }
 
@@ -251,8 +251,9 @@ static int lower_norm(lowerer *l)
                            CONST("q8_out", q8), CONST_SYMBOL("product", before != NULL), CONST("add", add),
                            CONST("scaled", before && l->scaled), CONST("sum_out", sum),
                            CONST_SYMBOL("half_out", half), CONST("f32_out", f32),
-                           CONST_SYMBOL("next", next != NULL), CONST("next_eps_bits", next_eps)},
-                .n_const = 11,
+                           CONST_SYMBOL("next", next != NULL), CONST("next_eps_bits", next_eps),
+                           CONST("fine_out", (q8 || next) && qn_cuda_fine(l->opts->exec, s->spec.norm.n))},
+                .n_const = 12,
                 .grid = {1, (uint32_t)s->spec.norm.groups, 1},
                 .threads = threads,
                 .shared = threads / 32 * 4,
@@ -360,8 +361,10 @@ static int linear_q8(lowerer *l, bool cols)
                 .consts = {CONST("warps", g.knobs.warps), CONST("slices", g.knobs.slices),
                            CONST("per_sm", g.knobs.per_sm), CONST("outputs", qn_lower_outputs(l)),
                            CONST("one_row", l->mode == LOWER_DECODE), CONST("row_cost0", share.cost[0]),
-                           CONST("row_cost1", share.cost[1]), CONST("row_cost2", share.cost[2])},
-                .n_const = 8,
+                           CONST("row_cost1", share.cost[1]), CONST("row_cost2", share.cost[2]),
+                           CONST("fine_in", qn_cuda_fine(l->opts->exec, sp->n_in)),
+                           CONST("fine_out", next && qn_cuda_fine(l->opts->exec, sp->n_out))},
+                .n_const = 10,
                 .site = site.site,
                 .grid = {g.blocks, 1, 1},
                 .threads = 32 * (uint32_t)g.knobs.warps,
@@ -489,8 +492,10 @@ static int glu_q8(lowerer *l)
                 .path = "gemv 8-bit",
                 .consts = {CONST("warps", g.knobs.warps), CONST("slices", g.knobs.slices),
                            CONST("per_sm", g.knobs.per_sm), CONST("q8_out", q8_out), rms.consts[0],
-                           rms.consts[1], CONST("one_row", l->mode == LOWER_DECODE)},
-                .n_const = 7,
+                           rms.consts[1], CONST("one_row", l->mode == LOWER_DECODE),
+                           CONST("fine_in", qn_cuda_fine(l->opts->exec, sp->n_in)),
+                           CONST("fine_out", q8_out && qn_cuda_fine(l->opts->exec, sp->n_ff))},
+                .n_const = 9,
                 .site = site.site,
                 .grid = {g.blocks, 1, 1},
                 .threads = 32 * (uint32_t)g.knobs.warps,

@@ -291,7 +291,7 @@ static int products(lowerer *l, qn_view in, const qn_tensor *const *w, int n, ui
 }
 
 /* Bytes of shared memory that a stage of product_q8.cu takes: its constants, in the same words. */
-static size_t q8_stage_bytes(int type, int outs)
+static size_t q8_stage_bytes(int type, bool fine, int outs)
 {
     enum { ROWS = 64, CHUNK = 8 };
     static const struct {
@@ -303,7 +303,7 @@ static size_t q8_stage_bytes(int type, int outs)
     };
     size_t q = CHUNK * (size_t)of[type].q + 16, h = of[type].h ? CHUNK * (size_t)of[type].h + 8 : 0;
     size_t affine = CHUNK * (size_t)of[type].affine + (of[type].affine == 4 ? 4 : of[type].affine);
-    size_t sums = CHUNK * (type == QN_Q2_K ? 3 : 2) + 2;
+    size_t sums = CHUNK * ((type == QN_Q2_K ? 3 : 2) + (fine ? 1 : 0)) + 2;
     return (ROWS * (CHUNK * 32 + 16 + 4 * sums) + (size_t)outs * (q + h + 4 * affine) + 15) / 16 * 16;
 }
 
@@ -326,22 +326,23 @@ static int products_q8(lowerer *l, qn_view in, const qn_tensor *const *w, int n,
                                    : l->opts->variant < QN_VARIANT_SM90A ? 99
                                                                          : 227);
     int stages = l->opts->variant < QN_VARIANT_SM80 ? 1 : 2;
+    bool fine = qn_cuda_fine(l->opts->exec, in.width);
     if (q8_rows(l, in)) {
         return -1;
     }
     for (int i = 0; i < n; i++) {
-        size_t large = (size_t)stages * q8_stage_bytes((int)w[i]->type, 128);
+        size_t large = (size_t)stages * q8_stage_bytes((int)w[i]->type, fine, 128);
         int outs = large <= limit && w[i]->ne[1] > 64 ? 128 : 64;
         launch k = {.kernel = "product_q8.cu",
                     .path = "mmq 8-bit",
                     .bare = true,
                     .consts = {CONST_DTYPE("dtype", (int)w[i]->type), CONST_SYMBOL("outs", outs),
                                CONST("outputs", qn_lower_outputs(l)), CONST("whole", in.width % 4096 == 0),
-                               CONST("stages", stages)},
-                    .n_const = 5,
+                               CONST("stages", stages), CONST("fine_in", fine)},
+                    .n_const = 6,
                     .grid = {qn_ceil_div((int64_t)w[i]->ne[1], outs), 1, 1},
                     .threads = 256,
-                    .shared = (uint32_t)((size_t)stages * q8_stage_bytes((int)w[i]->type, outs)),
+                    .shared = (uint32_t)((size_t)stages * q8_stage_bytes((int)w[i]->type, fine, outs)),
                     .rows_axis = 1,
                     .rows_per = 64,
                     .args = {qn_lower_row_count(l), l->opts->mem->a16, qn_lower_weight(l, w[i]), out,

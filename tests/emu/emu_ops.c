@@ -184,7 +184,7 @@ static void take_q8(qn_cpu *x, qn_view v, uint64_t at, int rows, const float *fa
 {
     for (int r = 0; r < rows; r++) {
         float *row = qn_cpu_at(x, v, r);
-        emu_q8_row(at, v.width, r, row);
+        emu_q8_row(at, v.width, r, qn_cuda_fine(&x->base.opts, v.width), row);
         for (int i = 0; factor && i < v.width; i++) {
             row[i] *= factor[r];
         }
@@ -200,7 +200,8 @@ static int check_view(qn_exec *emu, qn_view v, uint64_t at, int rows, const floa
         for (int i = 0; w && i < v.width; i++) {
             x[(size_t)r * (size_t)v.width + (size_t)i] *= w[i];
         }
-        rc = emu_q8_check(at, v.width, r, x + (size_t)r * (size_t)v.width, err);
+        rc = emu_q8_check(at, v.width, r, qn_cuda_fine(&emu->opts, v.width), x + (size_t)r * (size_t)v.width,
+                          err);
     }
     free(x);
     return rc;

@@ -8,11 +8,11 @@
 /* The nth action of the list whose template is `name`, from 0; NULL: there is none. */
 const qn_cuda_action *emu_find_action(const qn_exec *e, const qn_cuda_list *list, const char *name, int nth);
 
-/* Row `row` of rows of n values at `at`, as f32. */
-void emu_q8_row(uint64_t at, int n, int row, float *out);
+/* Row `row` of rows of n values at `at`, as f32. fine: with a step for every 16 values. */
+void emu_q8_row(uint64_t at, int n, int row, bool fine, float *out);
 
 /* Is that row what x, a row of n values, is quantised to: codes within half a step, a step the largest of
- * each group over 127, sums right? factor: x is compared times this. */
-int emu_q8_check(uint64_t at, int n, int row, const float *x, qn_err *err);
+ * each group over 127, sums right? */
+int emu_q8_check(uint64_t at, int n, int row, bool fine, const float *x, qn_err *err);
 
 #endif

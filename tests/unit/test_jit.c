@@ -95,9 +95,9 @@ static const qn_field norm_fields[] = {
 };
 static const qn_op norm_op = {QN_OP_NORM, "norm", "norm.cu", "", norm_fields, 8, NULL};
 static const qn_source_const norm_consts[] = {
-    {"threads", 256, true}, {"outputs", 0, false}, {"q8_out", 0, false},       {"product", 0, false},
-    {"add", 0, false},      {"scaled", 0, false},  {"sum_out", 0, false},      {"half_out", 0, false},
-    {"f32_out", 1, false},  {"next", 0, false},    {"next_eps_bits", 0, false}};
+    {"threads", 256, true}, {"outputs", 0, false}, {"q8_out", 0, false},        {"product", 0, false},
+    {"add", 0, false},      {"scaled", 0, false},  {"sum_out", 0, false},       {"half_out", 0, false},
+    {"f32_out", 1, false},  {"next", 0, false},    {"next_eps_bits", 0, false}, {"fine_out", 0, false}};
 
 static void norm_source(qn_source *s, int n, float eps, int variant)
 {
