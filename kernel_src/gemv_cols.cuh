@@ -50,6 +50,9 @@ template <int DT> struct columns {
 
 QN_DEV span lap_span(int lap)
 {
+    if constexpr (fine && n_span == 1) { // known here: steps that no lane has cost nothing
+        return span_of(n_group, 0);
+    }
     return n_group % SPAN == 0 ? span{lap / whole_laps * SPAN, SPAN, 4, 32}
                                : span_of(n_group, lap / whole_laps);
 }
@@ -267,19 +270,20 @@ template <int DT> QN_DEV void unpack_codes(u32 a[4], u32 upper, u32 lower)
     }
 }
 
-// What group `i` of a step adds to one sum: scales f of a row, sums over values 0-15 and 16-31 (of the codes
-// too: ones), and what fine activations have beside their codes.
+// What a group adds to one sum: scales f of a row, sums over values 0-15 and 16-31 (of the activations' codes
+// too: ones), and what fine activations have beside their codes at `beside`.
 template <int DT>
-QN_DEV float fine_term(const f32x4 &f, i32 low, i32 high, i32 low_ones, i32 high_ones, const f32x4 &x)
+QN_DEV float fine_term(const f32x4 &f, i32 low, i32 high, i32 low_ones, i32 high_ones, const u8 *beside)
 {
+    const f32x2 d = *(const f32x2 *)beside;
     if constexpr (DT == DT_Q2_K) {
-        return x.x * (f.x * (float)low + f.z * (float)low_ones) +
-               x.y * (f.y * (float)high + f.w * (float)high_ones);
+        return d.x * (f.x * (float)low + f.z * (float)low_ones) +
+               d.y * (f.y * (float)high + f.w * (float)high_ones);
     } else if constexpr (two_scales<DT>) {
-        return x.x * (f.x * (float)low) + x.y * (f.y * (float)high);
+        return d.x * (f.x * (float)low) + d.y * (f.y * (float)high);
     } else {
-        const float y = f.x * (x.x * (float)low + x.y * (float)high);
-        return no_min<DT> ? y : y + f.y * x.z;
+        const float y = f.x * (d.x * (float)low + d.y * (float)high);
+        return no_min<DT> ? y : y + f.y * *(const float *)(beside + 8);
     }
 }
 
@@ -289,7 +293,7 @@ template <int DT> QN_DEV void add_group(float y[4], const u32 a[4], const u8 *co
 {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     const u32x2 x = *(const u32x2 *)(act + lane * 8);
-    const f32x4 ds = *(const f32x4 *)(act + ACT_CODES + t * (fine ? 32 : 16));
+    const f32x4 ds = *(const f32x4 *)(act + ACT_CODES + t * 16);
     i32 low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0}, ones[2][4] = {};
     if constexpr (two_scales<DT> || fine) {
         ptx_mma_s8_k16(low, a, x.x);
@@ -312,8 +316,8 @@ template <int DT> QN_DEV void add_group(float y[4], const u32 a[4], const u8 *co
         }
         for (int e = 0; e < 2; e++) {
             if constexpr (fine) {
-                const f32x4 x2 = e ? *(const f32x4 *)(act + ACT_CODES + t * 32 + 16) : ds;
-                y[2 * r + e] += fine_term<DT>(f, low[2 * r + e], high[2 * r + e], ones[0][e], ones[1][e], x2);
+                y[2 * r + e] += fine_term<DT>(f, low[2 * r + e], high[2 * r + e], ones[0][e], ones[1][e],
+                                              act + ACT_CODES + (2 * t + e) * 16);
                 continue;
             }
             const float d = e ? ds.z : ds.x, dsum = e ? ds.w : ds.y;
