@@ -212,10 +212,71 @@ static void kept_choices_are_taken(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+// Value of a constant in a program's source; -1: it has none.
+static int constant(const qn_lowered *l, const qn_cuda_action *a, const char *name)
+{
+    char line[64];
+    snprintf(line, sizeof line, "constexpr int %s = ", name);
+    const char *at = a->is_gemm ? NULL : strstr(l->programs[a->program].source.text, line);
+    return at ? atoi(at + strlen(line)) : -1;
+}
+
+// Launches of a list that read 8-bit rows; of each the steps are those of a row of its width.
+static int check_steps(const qn_lowered *l, const qn_cuda_list *list, const qn_exec_opts *o, int *n_fine)
+{
+    int n = 0;
+    for (int i = 0; i < list->n; i++) {
+        const qn_cuda_action *a = &list->actions[i];
+        const qn_step *s = a->step;
+        int in = constant(l, a, "fine_in"), out = constant(l, a, "fine_out");
+        bool product = s && (s->op->id == QN_OP_LINEAR || s->op->id == QN_OP_GLU);
+        if (in >= 0) {
+            assert_true(product);
+            assert_int_equal(in, qn_cuda_fine(o, s->in[0].width));
+            n++;
+            *n_fine += in;
+        }
+        if (out >= 0 && a->grid[0] && constant(l, a, "q8_out") == 1) {
+            assert_int_equal(out, qn_cuda_fine(o, s->out[0].width));
+            *n_fine += out;
+        }
+    }
+    return n;
+}
+
+// Rows narrower than 2048 have steps of 16 values, whoever makes or reads them.
+static void narrow_rows_have_fine_steps(void **state)
+{
+    (void)state;
+    qn_exec_opts o = {.n_ctx = 256, .n_ubatch = 64};
+    assert_true(qn_cuda_fine(&o, 32) && qn_cuda_fine(&o, 2016));
+    assert_false(qn_cuda_fine(&o, 2048) || qn_cuda_fine(&o, 4096));
+    o.fine_below = 288;
+    assert_true(qn_cuda_fine(&o, 256));
+    assert_false(qn_cuda_fine(&o, 288));
+    quern_model *m = open_model("llama-mix-Q4_K_M");
+    static const int below[] = {0, 1, 257, 512};
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+        for (int route = 0; route < 2; route++) {
+            o.fine_below = below[i];
+            o.prefill = route ? QN_PREFILL_MMQ : QN_PREFILL_AUTO;
+            qn_lowered low = lower_on(m, &some_card, &o);
+            int fine = 0, none = 0;
+            assert_true(check_steps(&low, &low.decode, &o, &fine) >= 4);
+            assert_true(check_steps(&low, &low.few, &o, &fine) >= 4);
+            assert_true((check_steps(&low, &low.prefill, &o, &none) >= 4) == (route == 1));
+            assert_true((fine > 0) == (below[i] != 1));
+            qn_lowered_free(&low);
+        }
+    }
+    quern_model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(routes),
+        cmocka_unit_test(narrow_rows_have_fine_steps),
         cmocka_unit_test(sums_are_alike_on_every_card),
         cmocka_unit_test(kept_choices_are_taken),
     };
