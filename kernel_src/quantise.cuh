@@ -2,9 +2,9 @@
 // codes. A row of n values: [place][16] codes of values 0-15, [place][16] codes of values 16-31, [place] {d,
 // d * sum}; a group stands at the place that its weights have (planes.cuh), so that the lanes of a warp read
 // 16 bytes side by side (64 bytes apart cost four times the cycles of L1). FINE rows have a d for values 0-15
-// and one for values 16-31: [place] {d, d, d * sum, d * sum}. Which rows are: the constants fine_in and fine_out
-// of a program (runtime/cuda/lower.h: qn_cuda_fine). Rows begin at multiples of 16 bytes.
-// defines: q8_row_bytes, q8_scales, quantise_group, whole_group, load_act
+// and one for values 16-31: [place] {d, d, d * sum, d * sum}. Which rows are: the constants fine_in and
+// fine_out of a program (runtime/cuda/lower.h: qn_cuda_fine). Rows begin at multiples of 16 bytes. defines:
+// q8_row_bytes, q8_scales, quantise_group, whole_group, load_act
 #ifndef QN_QUANTISE_CUH
 #define QN_QUANTISE_CUH
 #include "planes.cuh"
