@@ -174,7 +174,7 @@ template <bool FINE> QN_DEV void take_columns(const u8 *q8, int phase, int n_col
         to[0] = u32x4{lo.x, hi.x, lo.y, hi.y};
         to[1] = u32x4{lo.z, hi.z, lo.w, hi.w};
         if constexpr (FINE) {
-            ds.z = scaled_sum(ds);
+            ds.z = q8_scales_of<FINE>::sum(ds);
         }
         *(q8_scales<FINE> *)(acts + at * ACT_BYTES + ACT_CODES + col * (int)sizeof ds) = ds;
     }

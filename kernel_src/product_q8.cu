@@ -156,11 +156,11 @@ QN_DEV void put_beside(u8 *stage, const beside &b, int chunk)
         float *s = (float *)(stage + s_at) + r * s_pitch + k * n_sum;
         const q8_scales<fine> &v = b.x[i];
         s[0] = v.x;
-        s[n_step - 1] = upper_step(v);
-        s[n_step] = scaled_sum(v);
+        s[n_step - 1] = q8_scales_of<fine>::upper_step(v);
+        s[n_step] = q8_scales_of<fine>::sum(v);
         if constexpr (DT == DT_Q2_K) {
             s[n_step] = b.low[i];
-            s[n_step + 1] = scaled_sum(v) - b.low[i];
+            s[n_step + 1] = q8_scales_of<fine>::sum(v) - b.low[i];
         }
     }
 }

@@ -16,35 +16,32 @@ template <bool FINE> QN_DEV i64 q8_row_bytes(int n)
 }
 
 // What stands beside the codes of a place: {d, d * sum of codes}; FINE: {d of values 0-15, d of values 16-31,
-// d * sum of each}.
+// d * sum of each}. Members, so that a program of a persistent kernel finds its own.
 template <bool FINE> struct q8_scales_of {
     typedef f32x2 type;
+
+    QN_DEV_MEMBER static float upper_step(const type &v)
+    {
+        return v.x;
+    }
+    QN_DEV_MEMBER static float sum(const type &v)
+    {
+        return v.y;
+    }
 };
 template <> struct q8_scales_of<true> {
     typedef f32x4 type;
+
+    QN_DEV_MEMBER static float upper_step(const type &v)
+    {
+        return v.y;
+    }
+    QN_DEV_MEMBER static float sum(const type &v)
+    {
+        return v.z + v.w;
+    }
 };
 template <bool FINE> using q8_scales = typename q8_scales_of<FINE>::type;
-
-QN_DEV float upper_step(const f32x2 &v)
-{
-    return v.x;
-}
-
-QN_DEV float upper_step(const f32x4 &v)
-{
-    return v.y;
-}
-
-// Of both halves.
-QN_DEV float scaled_sum(const f32x2 &v)
-{
-    return v.y;
-}
-
-QN_DEV float scaled_sum(const f32x4 &v)
-{
-    return v.z + v.w;
-}
 
 // A warp writes group g of the row at `q8`, each half of it by its own largest value; lane i holds value i.
 QN_DEV void quantise_halves(float v, u8 *q8, int n, int g)
@@ -111,11 +108,12 @@ QN_DEV bool whole_group(float *v, bool mine, const float *group, u32 *count)
 
 template <bool FINE> QN_DEV act_group load_act(const u8 *q8, int n, int place)
 {
+    typedef q8_scales_of<FINE> scales;
     const int places = n_places(n / GROUP);
     const u32x4 lo = ((const u32x4 *)q8)[place], hi = ((const u32x4 *)q8)[places + place];
     const q8_scales<FINE> ds = ((const q8_scales<FINE> *)(q8 + places * 32))[place];
     return act_group{
-        {lo.x, lo.y, lo.z, lo.w}, {hi.x, hi.y, hi.z, hi.w}, ds.x, scaled_sum(ds), upper_step(ds)};
+        {lo.x, lo.y, lo.z, lo.w}, {hi.x, hi.y, hi.z, hi.w}, ds.x, scales::sum(ds), scales::upper_step(ds)};
 }
 
 #endif
