@@ -160,23 +160,37 @@ template <bool FINE> QN_DEV void take_columns(const u8 *q8, int phase, int n_col
     const int first = phase * spec::phase * SPAN;
     const int n = n_phase == 1 ? n_place : min(phase_places, n_place - first);
     const i64 stride = q8_row_bytes<fine>(spec::n_in);
-    for (int i = threadIdx.x; i < COLS * n; i += 32 * spec::warps) {
-        const int col = i / n, at = i % n;
-        u32x4 lo = {}, hi = {};
-        q8_scales<FINE> ds = {};
-        if (col < n_col && is_taken(first + at)) {
-            const u8 *row = q8 + col * stride;
-            lo = ((const u32x4 *)row)[first + at];
-            hi = ((const u32x4 *)row)[n_place + first + at];
-            ds = ((const q8_scales<FINE> *)(row + n_place * 32))[first + at];
+    constexpr int threads = WARP * spec::warps, all = (COLS * phase_places + threads - 1) / threads;
+    constexpr int batch = all < 3 ? all : 3; // that many places are under way
+    for (int i0 = threadIdx.x; i0 < COLS * n; i0 += batch * threads) {
+        u32x4 lo[batch], hi[batch];
+        q8_scales<FINE> ds[batch];
+#pragma unroll
+        for (int b = 0; b < batch; b++) {
+            const int i = i0 + b * threads, col = i / n, at = i % n;
+            lo[b] = hi[b] = u32x4{};
+            ds[b] = q8_scales<FINE>{};
+            if (i < COLS * n && col < n_col && is_taken(first + at)) {
+                const u8 *row = q8 + col * stride;
+                lo[b] = ((const u32x4 *)row)[first + at];
+                hi[b] = ((const u32x4 *)row)[n_place + first + at];
+                ds[b] = ((const q8_scales<FINE> *)(row + n_place * 32))[first + at];
+            }
         }
-        u32x4 *to = (u32x4 *)(acts + at * ACT_BYTES + col * 32);
-        to[0] = u32x4{lo.x, hi.x, lo.y, hi.y};
-        to[1] = u32x4{lo.z, hi.z, lo.w, hi.w};
-        if constexpr (FINE) {
-            ds.z = q8_scales_of<FINE>::sum(ds);
+#pragma unroll
+        for (int b = 0; b < batch; b++) {
+            const int i = i0 + b * threads, col = i / n, at = i % n;
+            if (i >= COLS * n) {
+                break;
+            }
+            u32x4 *to = (u32x4 *)(acts + at * ACT_BYTES + col * 32);
+            to[0] = u32x4{lo[b].x, hi[b].x, lo[b].y, hi[b].y};
+            to[1] = u32x4{lo[b].z, hi[b].z, lo[b].w, hi[b].w};
+            if constexpr (FINE) {
+                ds[b].z = q8_scales_of<FINE>::sum(ds[b]);
+            }
+            *(q8_scales<FINE> *)(acts + at * ACT_BYTES + ACT_CODES + col * (int)sizeof ds[b]) = ds[b];
         }
-        *(q8_scales<FINE> *)(acts + at * ACT_BYTES + ACT_CODES + col * (int)sizeof ds) = ds;
     }
 }
 

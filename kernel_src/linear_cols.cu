@@ -50,6 +50,20 @@ template <int DT, int A, int B> struct stretch {
     }
 };
 
+// What result i of a block, of output first + i % width, takes besides its sums.
+struct beside {
+    float base, norm_w;
+
+    __device__ __forceinline__ beside(int i, int first, int width, int n_col, const float *base_rows,
+                                      i64 base_stride, const float *weights)
+    {
+        const int at = first + i % width;
+        const bool there = i < width * n_col;
+        base = spec::residual && there ? base_rows[i / width * base_stride + at] : 0.0f;
+        norm_w = spec::norm_next && weights && there ? weights[at] : 1.0f;
+    }
+};
+
 QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 base_stride, float *out,
           i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
@@ -59,9 +73,11 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
     const int first = blockIdx.x * (int)chunk, last = min(spec::n_out, first + (int)chunk);
     const u8 *const w[3] = {w0, w1, w2};
     stretch<dtype_of(0), 0, cut1> part0(w, first, last); // weights do not depend on the kernel before
+    const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows), width = last - first;
     ptx_grid_wait();
     ptx_grid_launch();
-    const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows);
+    const beside of_first(threadIdx.x, first, width, n_col, base, base_stride,
+                          norm_w); // used behind the sums
     float *factor = qn_shared<float>(sums_at), *res = factor + COLS;
     take_columns<fine>(q8, 0, n_col);
     column_factors(factor, squares, n_col);
@@ -76,18 +92,19 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
         part2.run(q8, first, n_col, n_phase == 1, res);
     }
     __syncthreads();
-    const int width = last - first;
     for (int i = threadIdx.x; i < width * n_col; i += 32 * spec::warps) {
         const int row = i / width, at = first + i % width;
+        const beside b =
+            i == (int)threadIdx.x ? of_first : beside(i, first, width, n_col, base, base_stride, norm_w);
         const int seg = segment_of(at);
         const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
         float y = linear_epilogue(column_sum(res, at - first, row) * factor[row], at,
                                   load_tail(at, bias, scale, div));
-        y = spec::residual ? base[row * base_stride + at] + y : y;
+        y = spec::residual ? b.base + y : y;
         out[row * out_stride + at] = y;
         if (spec::norm_next) { // whole warps of one row: first and width are multiples of 32
             const float square = warp_sum(y * y);
-            quantise_group<spec::fine_out>(norm_w ? y * norm_w[at] : y,
+            quantise_group<spec::fine_out>(norm_w ? y * b.norm_w : y,
                                            q8_next + row * q8_row_bytes<spec::fine_out>(spec::n_out),
                                            spec::n_out, at / GROUP);
             if (threadIdx.x % WARP == 0) {
