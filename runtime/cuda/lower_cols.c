@@ -27,7 +27,8 @@ typedef struct room_of {
 } room_of;
 
 /* In what is left, the sums of eight slices of a grain of two sets of rows fit. Not all of the memory: loads
- * under way keep lines of L1, which shares it (rows of 15,360 values: 1,355 t/s with 210 KB, 1,517 with 92). */
+ * under way keep lines of L1, which shares it (rows of 15,360 values: 1,355 t/s with 210 KB, 1,517 with 92).
+ */
 static room_of find_room(int n_in, bool fine, int variant)
 {
     const int place = fine ? FINE_BYTES : PLACE_BYTES;
