@@ -124,6 +124,7 @@ bool qn_lower_as_half(const lowerer *l, const qn_step *s);
 bool qn_lower_takes_rows(const lowerer *l, const qn_step *s);
 int qn_lower_norm_rows(lowerer *l);
 int qn_lower_glu_rows(lowerer *l, int half, bool f32);
+int qn_lower_linear_rows(lowerer *l);
 int qn_lower_rope_rows(lowerer *l);
 /* lower_fp8.c: as products of 16-bit operands; a weight's way into e4m3 rows, or (find) its largest value. */
 int qn_lower_products_fp8(lowerer *l, qn_view in, const qn_tensor *const *w, int n, uint64_t out, int ld_out);

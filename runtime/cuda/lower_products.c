@@ -461,7 +461,8 @@ int qn_lower_linear_many(lowerer *l)
     bool last = next == l->plan->steps + l->plan->n_step;
     bool fuse = !l->opts->no_fuse && !last && s->rows == QN_ROWS_TOKENS && bare_product(sp);
     bool rope = fuse && feeds_rope(l, next), norm = fuse && !rope && feeds_norm(l, next);
-    l->half_in = (rope || norm) && qn_lower_takes_rows(l, next) && qn_lower_as_half(l, s);
+    bool rows = qn_lower_takes_rows(l, rope || norm ? next : s);
+    l->half_in = rows && qn_lower_as_half(l, s);
     bool in_place = rope && !l->half_in; /* f32 products, which q takes the place of */
     if (s->rows == QN_ROWS_OUTPUTS && head_many(l)) {
         return -1;
@@ -471,7 +472,7 @@ int qn_lower_linear_many(lowerer *l)
     if (rope || norm) {
         l->from_product = next;
     } else if (rc == 0) {
-        rc = linear_post(l);
+        rc = rows ? qn_lower_linear_rows(l) : linear_post(l);
     }
     if (s->rows == QN_ROWS_OUTPUTS) {
         l->h_view.buf = -1; /* made for many rows only */

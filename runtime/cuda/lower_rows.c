@@ -1,5 +1,5 @@
 /* lower_rows.c: element-wise steps of prompts whose rows 16 bytes fit: norm_rows.cu, glu_rows.cu,
- * rope_rows.cu. Their products may come as f16. */
+ * rope_rows.cu, and what follows a product, linear_rows.cu. Their products may come as f16. */
 #include "cuda/lower_internal.h"
 
 /* clang-format off */
@@ -7,7 +7,15 @@
 #define CONST_SYMBOL(n, v) {n, v, true, false}
 /* clang-format on */
 
-enum { MOST_THREADS = 1024, NORM_PIECES = 4, GLU_PIECES = 3, MOST_GLU_PIECES = 4, ROPE_STEPS = 3 };
+enum {
+    MOST_THREADS = 1024,
+    NORM_PIECES = 4,
+    GLU_PIECES = 3,
+    MOST_GLU_PIECES = 4,
+    ROPE_STEPS = 3,
+    LINEAR_PIECES = 3,
+    MOST_LINEAR_PIECES = 4
+};
 
 /* Whole warps for n pieces, so many a thread. */
 static uint32_t threads_for(int n, int each)
@@ -40,6 +48,18 @@ static bool takes_glu(const lowerer *l, const qn_step *s)
            qn_lower_half_form(l, s->out[0]) != 0;
 }
 
+static bool takes_linear(const lowerer *l, const qn_step *s)
+{
+    const qn_spec_linear *sp = &s->spec.linear;
+    int values = qn_lower_as_half(l, s) ? 8 : 4;
+    bool whole = sp->n_out % 8 == 0 && sp->n_out <= values * MOST_LINEAR_PIECES * MOST_THREADS;
+    for (int i = 0; i < sp->n_seg; i++) {
+        whole = whole && sp->seg_out[i] % 8 == 0;
+    }
+    return whole && s == l->step && s->rows == QN_ROWS_TOKENS && aligned(l, s->in[1]) &&
+           aligned(l, s->out[0]);
+}
+
 static bool takes_rope(const lowerer *l, const qn_step *s)
 {
     const qn_spec_rope_kv *sp = &s->spec.rope_kv;
@@ -64,6 +84,7 @@ bool qn_lower_takes_rows(const lowerer *l, const qn_step *s)
     }
     return s->op->id == QN_OP_NORM      ? takes_norm(l, s)
            : s->op->id == QN_OP_GLU     ? takes_glu(l, s)
+           : s->op->id == QN_OP_LINEAR  ? takes_linear(l, s)
            : s->op->id == QN_OP_ROPE_KV ? takes_rope(l, s)
                                         : false;
 }
@@ -115,6 +136,33 @@ int qn_lower_glu_rows(lowerer *l, int half, bool f32)
                          qn_lower_weight(l, s->w[2]), qn_lower_weight(l, s->w[4]),
                          qn_lower_weight(l, s->w[5]), m->a16},
                 .n_arg = 10};
+    return qn_lower_launch(l, &k);
+}
+
+int qn_lower_linear_rows(lowerer *l)
+{
+    const qn_step *s = l->step;
+    const qn_cuda_mem *m = l->opts->mem;
+    bool f32 = true;
+    int half = qn_lower_half_out(l, s->out[0], &f32);
+    uint32_t threads = threads_for(s->spec.linear.n_out / (l->half_in ? 8 : 4), LINEAR_PIECES);
+    launch k = {.kernel = "linear_rows.cu",
+                .consts = {CONST("threads", (int)threads), CONST("scaled", l->scaled),
+                           CONST_SYMBOL("half_in", l->half_in), CONST_SYMBOL("half_out", half),
+                           CONST("f32_out", f32)},
+                .n_const = 5,
+                .threads = threads,
+                .shared = threads / 32 * 4,
+                .rows_axis = 0,
+                .args = {m->state, m->product, m->row_scale, qn_lower_at(l, s->in[1]),
+                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0])},
+                .n_arg = 7};
+    static const int roles[7] = {1, 2, 4, 5, 7, 8, 9};
+    for (int i = 0; i < 7; i++) {
+        k.args[k.n_arg++] = qn_lower_weight(l, s->w[roles[i]]);
+    }
+    k.args[k.n_arg++] = m->a16;
     return qn_lower_launch(l, &k);
 }
 

@@ -1,6 +1,6 @@
 /* emu_case_chains.c: products of prompts and the step that reads them, which come as f16 where the library
- * makes them: a gated pair and what its activation goes to, q k v and their RoPE. (A product and a norm:
- * make_chain.) */
+ * makes them: a gated pair and what its activation goes to, a plain one, q k v and their RoPE. (A product and
+ * a norm: make_chain.) */
 #include <math.h>
 #include <stdio.h>
 
@@ -54,6 +54,62 @@ int emu_make_glu_chain(emu_case *c, const int *f)
     c->tol_many = type == QN_BF16 || second == QN_BF16 ? 1e-3 : 1e-5;
     snprintf(c->name, sizeof c->name, "glu type %d to %d, n_ff %d fused %d act %d bias %d scale %d",
              (int)type, (int)second, n_ff, fused, f[3] + 1, f[4], f[5]);
+    return 0;
+}
+
+/* A product with an epilogue, in one segment or two, and the product that reads it. */
+int emu_make_act_chain(emu_case *c, const int *f)
+{
+    static const qn_type firsts[4] = {QN_Q4_K, QN_Q8_0, QN_F32, QN_BF16};
+    static const int sizes[3] = {40, 136, 1032},
+                     acts[4] = {QN_ACT_NONE, QN_ACT_GELU, QN_ACT_RELU2, QN_ACT_XIELU};
+    const qn_type type = firsts[f[0]], second = f[6] ? QN_BF16 : QN_F16;
+    const int n_in = 256, n = sizes[f[1]], n_out = 24, more = f[2] ? 16 : 0, width = n + more;
+    c->bufs[0].width = n_in;
+    c->bufs[1].width = c->bufs[2].width = width;
+    c->bufs[4].width = n_out;
+    case_fill(c, 0, 2);
+    case_fill(c, 2, 1);
+    for (int i = 0; i < n_in; i++) { /* a row far larger, and one of zeros */
+        c->start[0][n_in + i] *= 1e3f;
+        c->start[0][2 * n_in + i] = 0;
+    }
+    qn_step *s = c->steps;
+    s[0].in[0] = (qn_view){0, 0, n_in};
+    s[0].in[1] = f[5] ? (qn_view){2, 0, width} : s[0].in[1];
+    s[0].out[0] = s[1].in[0] = (qn_view){1, 0, width};
+    s[0].spec.linear = (qn_spec_linear){.n_in = n_in,
+                                        .n_out = width,
+                                        .n_seg = 1 + (more > 0),
+                                        .seg_out = {n, more},
+                                        .seg_dtype = {(int)type, more ? (int)type : -1, -1},
+                                        .seg_bias = {f[4] % 2, f[4] / 2 && more},
+                                        .seg_scale = {f[4] / 2, f[4] % 2 && more},
+                                        .act = acts[f[3]],
+                                        .residual = f[5],
+                                        .out_scale = 1,
+                                        .xielu = {0.3f, 0.6f, 0.5f, -1e-6f}};
+    for (int k = 0; k < s[0].spec.linear.n_seg; k++) {
+        const int rows = s[0].spec.linear.seg_out[k];
+        s[0].w[3 * k] = case_tensor(c, type, n_in, rows, 0.1f);
+        s[0].w[3 * k + 1] = s[0].spec.linear.seg_bias[k] ? case_tensor(c, QN_F32, rows, 1, 1) : NULL;
+        s[0].w[3 * k + 2] = s[0].spec.linear.seg_scale[k] ? case_tensor(c, QN_F32, 1, 1, 2) : NULL;
+    }
+    s[1].op = &qn_ops[QN_OP_LINEAR];
+    s[1].out[0] = (qn_view){4, 0, n_out};
+    s[1].w[0] = case_tensor(c, second, width, n_out, 0.1f);
+    s[1].spec.linear = (qn_spec_linear){.n_in = width,
+                                        .n_out = n_out,
+                                        .n_seg = 1,
+                                        .seg_out = {n_out},
+                                        .seg_dtype = {(int)second, -1, -1},
+                                        .out_scale = 1};
+    c->plans.prefill.n_step = c->plans.decode.n_step = 2;
+    c->tol_many = type == QN_BF16 || second == QN_BF16 ? 1e-3 : 1e-5;
+    c->tol_many *= acts[f[3]] == QN_ACT_RELU2 ? 4 : 1; /* a square has twice the relative error */
+    snprintf(c->name, sizeof c->name,
+             "linear type %d act %d to %d, n %d and %d bias and scale %d residual %d", (int)type, acts[f[3]],
+             (int)second, n, more, f[4], f[5]);
     return 0;
 }
 

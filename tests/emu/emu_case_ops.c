@@ -548,6 +548,7 @@ const emu_factors emu_all_factors[] = {
     {"linear", 5, {3, 3, 4, 2, 2}, emu_make_post},
     {"linear", 2, {7, 6}, make_linear_long},
     {"linear", 1, {N_TYPES}, emu_make_fp8},
+    {"linear", 7, {4, 3, 2, 4, 4, 2, 2}, emu_make_act_chain},
     {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu},
     {"rope_kv", 12, {6, 7, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
     {"glu", 7, {4, 3, 2, 4, 2, 2, 2}, emu_make_glu_chain},

@@ -63,6 +63,7 @@ int emu_make_altup(emu_case *c, const int *f);
 int emu_make_latent_kv(emu_case *c, const int *f);
 /* emu_case_chains.c: as those. */
 int emu_make_glu_chain(emu_case *c, const int *f);
+int emu_make_act_chain(emu_case *c, const int *f);
 int emu_make_rope_chain(emu_case *c, const int *f);
 
 /* For builders: memory that goes with the case, random numbers, tensors. */

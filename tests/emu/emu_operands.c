@@ -132,3 +132,13 @@ int emu_fp8_reference(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run
     }
     return rc;
 }
+
+bool emu_half_products(const qn_cuda_list *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        if (list->actions[i].is_gemm && list->actions[i].gemm.half_out) {
+            return true;
+        }
+    }
+    return false;
+}

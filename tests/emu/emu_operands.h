@@ -14,6 +14,8 @@ typedef struct emu_rounded {
     int n;
 } emu_rounded;
 extern const int emu_weight_roles[3];
+/* Does a product of the list come as f16? */
+bool emu_half_products(const qn_cuda_list *list);
 void emu_round_weights(qn_step *s, emu_rounded *r);
 void emu_restore_weights(qn_step *s, emu_rounded *r);
 

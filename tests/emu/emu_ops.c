@@ -414,7 +414,7 @@ static int check_choice(const emu_case *c, const qn_exec *emu, const float *logi
 
 /* What ran, where it matters: products with 8-bit activations, attention on the tensor cores. */
 typedef struct ran {
-    bool q8, mma, fused; /* fused: with RoPE and the store */
+    bool q8, mma, fused, halves; /* fused: with RoPE and the store; halves: products came as f16 */
 } ran;
 
 /* A run from other inputs. */
@@ -475,6 +475,7 @@ static int run_way(const runner *r, emu_case *c, const way *w, error_sum *e, ran
                    0;
         what->fused = emu_exec_launches(emu, "attention_rope") > 0;
         what->mma = what->fused || emu_exec_launches(emu, "attention_mma") > 0;
+        what->halves = w->prefill && emu_half_products(&emu_exec_lowered(emu)->prefill);
         rc = rc || run_reference(c, w, cpu, emu, &run, e, err) || compare_case(c, cpu, emu, w->rows, e, err)
                  ? -1
                  : 0;
@@ -513,10 +514,10 @@ static int run_case(void *user, emu_case *c)
         }
         error_sum e = {0};
         qn_err err = {""};
-        ran what = {false, false, false};
+        ran what = {false, false, false, false};
         int rc = run_way(r, c, &ways[i], &e, &what, &err);
-        bool exact =
-            ways[i].route == QN_PREFILL_FP8 || one_rounding(c) || qn_cuda_takes_mmq(&c->steps[0], &c->exec);
+        bool exact = ways[i].route == QN_PREFILL_FP8 || (one_rounding(c) && !what.halves) ||
+                     qn_cuda_takes_mmq(&c->steps[0], &c->exec);
         double tolerance = (ways[i].prefill && !exact) || what.mma ? c->tol_many : c->tol_few;
         if (exact && ways[i].route >= QN_PREFILL_MMQ) {
             tolerance *= 10; /* a sum of all groups in one register, where decode's lanes share them */
