@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/json.h"
 #include "cli/limits.h"
 #include "cli/load.h"
 #include "codegen/cost.h"
@@ -10,17 +11,24 @@
 
 typedef struct profile_args {
     qn_model_args model;
-    int n_prompt, depth, repeats;
+    int n_prompt, n_gen, depth, repeats;
+    int output; /* index in `outputs` */
     bool steps;
 } profile_args;
+
+static const char *const outputs[] = {"table", "json", NULL};
 
 static const qn_opt profile_opts[] = {
     {"-p, --n-prompt", "N", "Tokens of the measured chunk; 1: a decode step. Default: 1.", QN_OPT_INT,
      offsetof(profile_args, n_prompt), 1, 1 << 20},
+    {"-n, --n-gen", "N", "Decode steps that are measured, each at the depth of -d: as -p 1 -r N.", QN_OPT_INT,
+     offsetof(profile_args, n_gen), 1, 1000},
     {"-d, --n-depth", "N", "Tokens that are there before it. Default: 0.", QN_OPT_INT,
      offsetof(profile_args, depth), 0, 1 << 30},
     {"-r, --repetitions", "N", "Passes; each step shows its median. Default: 9.", QN_OPT_INT,
      offsetof(profile_args, repeats), 1, 1000},
+    {"-o, --output", "NAME", "table or json. Default: table.", QN_OPT_CHOICE, offsetof(profile_args, output),
+     0, 0, outputs},
     {"--steps", NULL, "One line a step, not only the sums by kind.", QN_OPT_FLAG,
      offsetof(profile_args, steps)},
     {0},
@@ -39,22 +47,57 @@ static const char *kind_of(const qn_step *s)
     return dot ? dot + 1 : s->name;
 }
 
-/* Share: of the time that the measured limits leave, by reading or by products, whichever is more. */
-static void print_row(const char *name, int count, double ms, double total, double bytes, double flop,
-                      const qn_limits *l)
+/* A step, or all of one kind. ms 0: a part of a neighbouring step. */
+typedef struct profile_row {
+    const char *name;
+    const qn_step *step; /* the first; NULL: the sum of all */
+    int count;
+    double ms, bytes, flop;
+} profile_row;
+
+/* Of the time that a row took: what the measured limits leave, by reading or by products, whichever is more;
+ * 0: not known. */
+static double share_of_limit(const profile_row *r, const qn_limits *l)
 {
-    if (ms <= 0) {
-        printf("%-22s %5d          - (part of a neighbouring step)\n", name, count);
+    double reading = l->read > 0 ? 1e3 * r->bytes / l->read : 0;
+    double products = l->f16 > 0 ? 1e3 * r->flop / l->f16 : 0;
+    double least = reading > products ? reading : products;
+    return l->read > 0 && l->f16 > 0 && r->ms > 0 ? least / r->ms : 0;
+}
+
+static void print_row(const profile_row *r, double total, const qn_limits *l)
+{
+    if (r->ms <= 0) {
+        printf("%-22s %5d          - (part of a neighbouring step)\n", r->name, r->count);
         return;
     }
-    printf("%-22s %5d %10.3f ms %6.1f %% %9.1f GB/s %9.2f TFLOP/s", name, count, ms, 100 * ms / total,
-           bytes / ms * 1e-6, flop / ms * 1e-9);
-    double reading = l->read > 0 ? 1e3 * bytes / l->read : 0, products = l->f16 > 0 ? 1e3 * flop / l->f16 : 0;
-    double least = reading > products ? reading : products;
-    if (l->read > 0 && l->f16 > 0 && least > 0) {
-        printf(" %6.1f %% of the limit", 100 * least / ms);
+    printf("%-22s %5d %10.3f ms %6.1f %% %9.1f GB/s %9.2f TFLOP/s", r->name, r->count, r->ms,
+           100 * r->ms / total, r->bytes / r->ms * 1e-6, r->flop / r->ms * 1e-9);
+    double share = share_of_limit(r, l);
+    if (share > 0) {
+        printf(" %6.1f %% of the limit", 100 * share);
     }
     putchar('\n');
+}
+
+static json_t *row_json(const profile_row *r, double total, const qn_limits *l, const qn_exec *e)
+{
+    json_t *o = json_object();
+    double share = share_of_limit(r, l);
+    char choice[128];
+    int bad = qn_json_set(o, "name", qn_json_str(r->name));
+    bad |= qn_json_set(o, "steps", json_integer(r->count));
+    bad |= qn_json_set(o, "ms", qn_json_real(r->ms));
+    bad |= qn_json_set(o, "share_of_time", qn_json_real(r->ms / total));
+    bad |= qn_json_set(o, "bytes", qn_json_real(r->bytes));
+    bad |= qn_json_set(o, "flop", qn_json_real(r->flop));
+    bad |= qn_json_set(o, "gb_per_s", r->ms > 0 ? qn_json_real(r->bytes / r->ms * 1e-6) : json_null());
+    bad |= qn_json_set(o, "tflop_per_s", r->ms > 0 ? qn_json_real(r->flop / r->ms * 1e-9) : json_null());
+    bad |= qn_json_set(o, "share_of_limit", share > 0 ? qn_json_real(share) : json_null());
+    if (r->step && e->knobs && e->knobs(e, r->step, choice, sizeof choice)) {
+        bad |= qn_json_set(o, "choices", qn_json_str(choice));
+    }
+    return qn_json_whole(o, bad);
 }
 
 /* What decode's launches chose, and whether that was tuned, a line a kind of step. */
@@ -72,36 +115,73 @@ static void print_choices(const qn_exec *e, const qn_plan *plan)
     }
 }
 
-static void print_profile(const profile_args *a, const qn_plan *plan, const float *ms, const qn_limits *l)
+/* rows: [n_step + 1], the last one the sum of all. Returns how many there are. */
+static int make_rows(profile_row *rows, const profile_args *a, const qn_plan *plan, const float *ms)
 {
-    double total = 0, all_bytes = 0, all_flop = 0;
+    profile_row all = {.name = "total", .count = plan->n_step};
+    int n = 0;
     for (int i = 0; i < plan->n_step; i++) {
-        total += (double)ms[i];
+        const qn_step *s = &plan->steps[i];
+        int at = a->steps ? n : 0;
+        while (at < n && strcmp(rows[at].name, kind_of(s)) != 0) {
+            at++;
+        }
+        if (at == n) {
+            rows[n++] = (profile_row){.name = a->steps ? s->name : kind_of(s), .step = s};
+        }
+        qn_cost c = qn_step_cost(s, a->n_prompt, a->depth, 1);
+        profile_row *const to[] = {&rows[at], &all};
+        for (int k = 0; k < 2; k++) {
+            to[k]->ms += (double)ms[i];
+            to[k]->bytes += c.bytes;
+            to[k]->flop += c.flop;
+        }
+        rows[at].count++;
     }
-    for (int i = 0; i < plan->n_step; i++) {
-        const char *kind = kind_of(&plan->steps[i]);
-        double sum = 0, bytes = 0, flop = 0;
-        int count = 0;
-        bool seen = false;
-        for (int k = 0; k < i && !a->steps; k++) {
-            seen |= strcmp(kind_of(&plan->steps[k]), kind) == 0;
+    rows[n++] = all;
+    return n;
+}
+
+static int print_json(const profile_args *a, const profile_row *rows, int n, const qn_limits *l,
+                      const qn_exec *e)
+{
+    json_t *o = json_object(), *steps = json_array();
+    double total = rows[n - 1].ms;
+    int bad = qn_json_set(o, "model", qn_json_str(a->model.path));
+    bad |= qn_json_set(o, "n_prompt", json_integer(a->n_prompt > 1 ? a->n_prompt : 0));
+    bad |= qn_json_set(o, "n_gen", json_integer(a->n_prompt > 1 ? 0 : 1));
+    bad |= qn_json_set(o, "n_depth", json_integer(a->depth));
+    bad |= qn_json_set(o, "repetitions", json_integer(a->repeats));
+    bad |= qn_json_set(o, "limit_gb_per_s", l->read > 0 ? qn_json_real(l->read * 1e-9) : json_null());
+    bad |= qn_json_set(o, "limit_tflop_per_s", l->f16 > 0 ? qn_json_real(l->f16 * 1e-12) : json_null());
+    for (int i = 0; i < n - 1; i++) {
+        bad |= json_array_append_new(steps, row_json(&rows[i], total, l, e));
+    }
+    bad |= qn_json_set(o, "rows", steps);
+    bad |= qn_json_set(o, "total", row_json(&rows[n - 1], total, l, e));
+    return qn_json_print(qn_json_whole(o, bad), JSON_INDENT(2));
+}
+
+static int print_profile(const profile_args *a, const qn_exec *e, const qn_plan *plan, const float *ms,
+                         const qn_limits *l)
+{
+    profile_row *rows = malloc(sizeof *rows * ((size_t)plan->n_step + 1));
+    if (!rows) {
+        return qn_cli_error("out of memory");
+    }
+    int n = make_rows(rows, a, plan, ms), rc = QN_EXIT_OK;
+    if (a->output == 1) {
+        rc = print_json(a, rows, n, l, e);
+    } else {
+        for (int i = 0; i < n; i++) {
+            print_row(&rows[i], rows[n - 1].ms, l);
         }
-        for (int k = i; k < plan->n_step && !seen; k++) {
-            if (a->steps ? k == i : strcmp(kind_of(&plan->steps[k]), kind) == 0) {
-                qn_cost c = qn_step_cost(&plan->steps[k], a->n_prompt, a->depth, 1);
-                sum += (double)ms[k];
-                bytes += c.bytes;
-                flop += c.flop;
-                count++;
-            }
-        }
-        if (!seen) {
-            print_row(a->steps ? plan->steps[i].name : kind, count, sum, total, bytes, flop, l);
-            all_bytes += bytes;
-            all_flop += flop;
+        if (a->n_prompt == 1 && e->knobs) {
+            print_choices(e, plan);
         }
     }
-    print_row("total", plan->n_step, total, total, all_bytes, all_flop, l);
+    free(rows);
+    return rc;
 }
 
 /* ms[i]: median of step i over the passes; all: [repeats][n_step], column: [repeats]. */
@@ -150,10 +230,7 @@ static int measure(const profile_args *a, quern_session *s)
                 "no shares of the limits: they were not measured yet ('quern bench --device-limits')");
         }
         medians(all, n, repeats, ms + n, ms);
-        print_profile(a, plan, ms, &limits);
-        if (a->n_prompt == 1 && e->knobs) {
-            print_choices(e, plan);
-        }
+        rc = print_profile(a, e, plan, ms, &limits);
     }
     free(all);
     free(ms);
@@ -167,7 +244,7 @@ int qn_cmd_profile(int argc, char **argv)
     const qn_opt_group groups[] = {
         {"Profile", profile_opts, &a}, qn_load_group(&a.model), qn_backend_group(&a.model), qn_common_group};
     const qn_usage usage = {"profile",
-                            "MODEL [-p N] [-d N] [options]",
+                            "MODEL [-p N | -n N] [-d N] [options]",
                             "Measures every step of one prompt chunk or decode step on the GPU.",
                             groups,
                             sizeof groups / sizeof *groups,
@@ -179,6 +256,11 @@ int qn_cmd_profile(int argc, char **argv)
     if (rc >= 0) {
         return rc;
     }
+    if (a.n_gen > 0 && a.n_prompt > 1) {
+        return qn_cli_usage_error("profile",
+                                  "-n measures decode steps and -p a chunk of a prompt: one of them");
+    }
+    a.repeats = a.n_gen > 0 ? a.n_gen : a.repeats;
     a.model.n_ctx = a.model.n_ctx > 0 ? a.model.n_ctx : a.depth + a.n_prompt + 1;
     a.model.n_ubatch = a.model.n_ubatch > 0 ? a.model.n_ubatch : a.n_prompt > 512 ? a.n_prompt : 512;
     rc = qn_cli_load(&l, &a.model, QN_LOAD_SESSION) ? QN_EXIT_ERROR : QN_EXIT_OK;

@@ -160,6 +160,19 @@ class Card(CliCase):
         for kind in ("ffn_glu", "total"):
             self.assertRegex(rows[kind], r"ms .* % .* GB/s .* TFLOP/s .* % of the limit")
         self.assertIn("blk.0.qkv ", self.card(*args, "--steps", cache="measured").out.decode())
+        got = json.loads(self.card(*args, "-o", "json", cache="measured").out)
+        self.assertEqual((got["n_prompt"], got["n_gen"], got["repetitions"]), (40, 0, 1))
+        self.assertEqual([r["name"] for r in got["rows"]], list(rows)[:-1])
+        self.assertEqual(sum(r["steps"] for r in got["rows"]), got["total"]["steps"])
+        self.assertAlmostEqual(sum(r["ms"] for r in got["rows"]), got["total"]["ms"], places=3)
+        self.assertGreater(got["total"]["share_of_limit"], 0)
+        steps = ["profile", self.model, "-n", "3", "--backend", "cuda"]
+        got = json.loads(self.card(*steps, "-o", "json", cache="measured").out)
+        self.assertEqual((got["n_prompt"], got["n_gen"], got["repetitions"]), (0, 1, 3))
+        self.assertTrue(any("choices" in r for r in got["rows"]))
+        r = self.quern(*steps, "-p", "40", env=self.environment())
+        self.assertEqual(r.code, 2, r.err)
+        self.assertIn("one of them", r.err)
         self.clean()
 
     def test_refused_choices(self):
