@@ -16,6 +16,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,14 @@ PER_PROCESS = 12  # files at a time; bench takes 16
 PROMPTS, GEN = ("512", "2048"), "64"
 TINY_PROMPTS, TINY_GEN = ("16", "48"), "8"
 SAME = 0.02
+LOW = 0.85
+# Why a ratio may lie below LOW: letters of the list in docs/families.md.
+WHY = {"gemma3n": "j", "gemma4-e2b": "i", "gemma4-e4b": "i", "gemma4-12b": "i", "gemma4-31b": "i", "minicpm3": "g", "bitnet": "h c",
+       "exaone4": "f", "exaone4-64l": "d f", "olmo2": "e f", "olmo2-swa": "e f", "command-r-plus": "a c d", "gemma2-27b": "d",
+       "gemma3-27b": "d", "nemotron": "a b", "apertus": "b", "arcee": "b", "talkie": "b",
+       **dict.fromkeys(["falcon", "falcon-40b", "gptneox", "gptneox-seq", "gpt2", "starcoder", "starcoder2", "mpt", "mpt-clamp-act",
+                        "codeshell", "bloom", "jais2", "phi2"], "a b c"),
+       **dict.fromkeys(["cohere2", "command-r", "olmo", "orion", "stablelm", "stablelm-12b", "jais"], "a c")}
 
 
 def jobs_of(names, tiny):
@@ -105,6 +114,17 @@ def bench(args, paths):
     return rows, failures
 
 
+def launches(args, paths):
+    """Of a token of decode, by file name."""
+    def count(path):
+        longest = (TINY_PROMPTS if args.tiny else PROMPTS)[-1]
+        text = subprocess.run([args.quern, "plan", path, "-c", longest, "--kernels", "--phase", "decode"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=True).stdout
+        return len(re.findall(r"^ {5}(?!grid)\S", text.split("# decode")[1], re.M))
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        return dict(zip([os.path.basename(p)[:-5] for p in paths], pool.map(count, paths)))
+
+
 def test_name(row):
     return "tg" if row["n_gen"] else "pp%d" % row["n_prompt"]
 
@@ -117,12 +137,12 @@ def ratio(row, llama):
     return (speed if same else speed * cost), same, cost
 
 
-def results(batch, rows):
+def results(batch, rows, counts):
     out = []
     for name, _, llama in batch:
         if name == llama or name not in rows or llama not in rows:
             continue
-        result = {"model": name, "llama": llama, "tests": {}}
+        result = {"model": name, "llama": llama, "launches": counts[name], "llama_launches": counts[llama], "tests": {}}
         for row, beside in zip(rows[name], rows[llama]):
             value, same, cost = ratio(row, beside)
             result["arch"] = row["model_type"]
@@ -139,12 +159,16 @@ def table(data):
     head = ["config", "model", "decode t/s", "of the llama"]
     for p in prompts:
         head += ["prompt of %s t/s" % p[2:], "of the llama"]
-    lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 2)]
+    head += ["launches", "why below %.2f" % LOW]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|" + "---:|" * (len(head) - 3) + "---|"]
     for r in sorted(data["results"], key=lambda r: r["tests"][gen]["ratio"]):
         cells = ["`%s`" % r["arch"], r["model"]]
         for t in [gen] + prompts:
             v = r["tests"][t]
             cells += ["{:,.0f}".format(v["ts"]), "%.2f%s" % (v["ratio"], "" if v["same_cost"] else " (x%.2f)" % v["cost"])]
+        own, other = r.get("launches"), r.get("llama_launches")
+        low = min(v["ratio"] for v in r["tests"].values()) < LOW
+        cells += ["" if own is None else "%s" % own if own == other else "%s (%s)" % (own, other), WHY.get(r["model"], "?") if low else ""]
         lines.append("| " + " | ".join(cells) + " |")
     for name, why in data["failures"].items():
         lines.append("| | %s | failed: %s |" % (name, " ".join(why)) + " |" * (len(head) - 3))
@@ -168,18 +192,20 @@ def measure(args):
     for i, batch in enumerate(todo):
         begin = time.monotonic()
         paths = make_all(args.work, batch, False, args.jobs)
+        counts = launches(args, paths)
         made = time.monotonic()
         rows, failures = bench(args, paths)
         for path in paths:
             os.remove(path)
         spent["make"] += made - begin
         spent["bench"] += time.monotonic() - made
-        data["results"] += results(batch, rows)
+        found = results(batch, rows, counts)
+        data["results"] += found
         data["failures"].update(failures)
         data["rows"].update(("%s in %d" % (k, i), v) for k, v in rows.items())
         data["seconds"] = dict(spent, all=time.monotonic() - start)
         print("families: %d of %d, %.0f s (files %.0f s): %s" % (i + 1, len(todo), time.monotonic() - start, spent["make"], ", ".join(
-            "%s %.2f" % (r["model"], list(r["tests"].values())[-1]["ratio"]) for r in results(batch, rows))), flush=True)
+            "%s %.2f" % (r["model"], list(r["tests"].values())[-1]["ratio"]) for r in found)), flush=True)
         with open(os.path.join(args.out, "families.json"), "w", encoding="utf-8") as f:
             json.dump(data, f, indent=1)
     if not args.models:  # every architecture that has a golden model
