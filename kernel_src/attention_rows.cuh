@@ -8,6 +8,7 @@
 // floats of q that one load may take; spec::swizzled: layout of tiles (chunk_at).
 #ifndef QN_ATTENTION_ROWS_CUH
 #define QN_ATTENTION_ROWS_CUH
+#include "query_tile.cuh"
 #include "reduce.cuh"
 
 constexpr int group = spec::n_head / spec::n_head_kv;
@@ -77,14 +78,10 @@ QN_DEV bool find_place(place &p, const qn_state *st)
     return block >= 0;
 }
 
-// Nothing seen so far, for a thread's row whose largest query value is `top`. Returns the power of two that
-// brings it into [2^14, 2^15): no query value leaves f16's range, and the scores, in f32, take the factor
-// back exactly.
-QN_DEV float start_row(running &w, int t, int half, float top, int h)
+// Nothing seen so far, for a thread's row whose queries must be multiplied with `up`.
+QN_DEV void begin_row(running &w, int t, int half, float up, int h)
 {
-    int e = (int)((__float_as_uint(top) >> 23) & 0xff) - 127 - 14;
-    e = top == 0.0f ? 0 : e < -100 ? -100 : e;
-    w.factor[t][half] = __uint_as_float((u32)(127 + e) << 23) * log2_e;
+    w.factor[t][half] = up * log2_e;
     w.slope[t][half] = spec::alibi_max_bias > 0.0f ? alibi_slope(h) * log2_e : 0.0f;
     w.m[t][half] = -QN_INF;
     w.l[t][half] = 0.0f;
@@ -92,7 +89,16 @@ QN_DEV float start_row(running &w, int t, int half, float top, int h)
     for (int j = 0; j < v_pad / 8; j++) {
         w.o[t][j][2 * half] = w.o[t][j][2 * half + 1] = 0.0f;
     }
-    return __uint_as_float((u32)(127 - e) << 23);
+}
+
+// The same, where the largest query value is `top`. Returns what they must be multiplied with to fit into
+// f16; the scores, in f32, take it back exactly.
+QN_DEV float start_row(running &w, int t, int half, float top, int h)
+{
+    float up;
+    const float down = query_power(top, &up);
+    begin_row(w, t, half, up, h);
+    return down;
 }
 
 QN_DEV u32 pack_half(float low, float high)
@@ -277,6 +283,23 @@ QN_DEV void take_weights(running &w, weight_tile &weights, const score_tile &s, 
     }
 }
 
+// A row's values as f16, 8 bytes a lane: neighbours swap halves, so that a quad fills whole sectors. dst: of
+// the row's first value.
+QN_DEV void write_half_row16(const float (*o)[4], int half, float inverse, half_t *dst, bool there)
+{
+    const int lane = (int)threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < v_pad / 8; j += 2) {
+        const u32 a = pack_half(o[j][2 * half] * inverse, o[j][2 * half + 1] * inverse),
+                  b = pack_half(o[j + 1][2 * half] * inverse, o[j + 1][2 * half + 1] * inverse),
+                  other = __shfl_xor_sync(0xffffffffu, lane & 1 ? a : b, 1);
+        const int d = 8 * j + (lane & 1) * 8 + (lane & 2) * 2;
+        if (there && d < spec::v_dim) {
+            *(u32x2 *)(dst + d) = lane & 1 ? u32x2{other, b} : u32x2{a, other};
+        }
+    }
+}
+
 // Where spec::half_out, results go out as the next product's 16-bit rows: they lie between the values, which
 // are f16, so that no factor is needed (1 in row_scale); as f32 where spec::f32_out.
 QN_DEV void write_rows(const running &w, float *out, i64 out_stride, half_t *half_rows, float *row_scale,
@@ -288,7 +311,19 @@ QN_DEV void write_rows(const running &w, float *out, i64 out_stride, half_t *hal
         for (int half = 0; half < 2; half++) {
             const float inverse = 1.0f / quad_sum(w.l[t][half]);
             const int r = row_of(t, half), token = r / spec::heads, h = p.head0 + r % spec::heads;
-            if (token >= tokens || p.row0 + token >= n_rows) {
+            const bool there = token < tokens && p.row0 + token < n_rows;
+            if constexpr (spec::half_out == 1 && !spec::f32_out && spec::v_dim % 16 == 0 && v_pad % 16 == 0 &&
+                          spec::v_dim % v_pad == 0) {
+                const i64 row = there ? p.row0 + token : 0;
+                write_half_row16(w.o[t], half, inverse,
+                                 half_rows + row * (spec::n_head * spec::v_dim) + h * spec::v_dim + p.v0,
+                                 there);
+                if (there && h == 0 && p.v0 == 0 && threadIdx.x % 4 == 0) {
+                    row_scale[row] = 1.0f;
+                }
+                continue;
+            }
+            if (!there) {
                 continue;
             }
             float *dst = out + (p.row0 + token) * out_stride + h * spec::v_dim + p.v0;

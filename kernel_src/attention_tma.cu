@@ -2,16 +2,18 @@
 // own has the tensor memory accelerator bring keys and values (after FlashAttention-3: Shah et al., 2024).
 // Each tile has two barriers, "full" and "empty", so that the two warpgroups may drift apart; blocks stay and
 // take (head, rows) pairs from a counter, those with the most keys first. As many dimensions of k as of v, a
-// multiple of 8; queries in registers, or in shared memory where there are over 128. Launch: as many blocks
-// as fit; 32 * spec::warps threads of consumers, then 128 of which one produces. shared: 1024 bytes to align,
-// K and V spec::stages times [keys][64] a 64 dimensions, where q_shared the queries [block_rows][64] a 64
-// dimensions, barriers. maps: of the caches, boxes of 64 values x keys x dimensions / 64 x 1 head, or (where
-// 64 does not divide the dimensions) spec::boxes of 64 values side by side, the last one zero beyond the
-// head; counter: two words, zero between launches.
+// multiple of 8; queries in registers, or in shared memory where there are over 128. Where spec::q_tiles they
+// come as tiles (query_tile.cuh), which the producing warp brings too, else as f32 rows that the consumers
+// convert. Launch: as many blocks as fit; 32 * spec::warps threads of consumers, then 128 of which one
+// produces. shared: 1024 bytes to align, K and V spec::stages times [keys][64] a 64 dimensions, where
+// q_shared or q_tiles the queries [block_rows][64] a 64 dimensions, where q_tiles their factors, barriers.
+// maps: of the caches, boxes of 64 values x keys x dimensions / 64 x 1 head, or (where 64 does not divide the
+// dimensions) spec::boxes of 64 values side by side, the last one zero beyond the head; counter: two words,
+// zero between launches.
 #include "attention_wgmma.cuh"
 
 constexpr int wide = (spec::k_dim + 63) / 64 * 64, tile_bytes = spec::keys * wide * 2;
-constexpr int query_bytes = q_shared ? block_rows * wide * 2 : 0;
+constexpr int query_bytes = spec::q_tiles ? query_tile_bytes(wide) : q_shared ? block_rows * wide * 2 : 0;
 enum { TILE_FULL, TILE_EMPTY, BARRIERS };
 
 // Where things lie in shared memory.
@@ -42,24 +44,25 @@ QN_DEV u64 *empty(const areas &s, int of_v, int stage)
     return full(s, of_v, stage) + spec::stages;
 }
 
-// Pair t: heads within blocks of rows, the last rows (which see the most keys) first.
-QN_DEV place place_of_pair(const qn_state *st, int t)
+// Pair t of a chunk of n_rows rows at `pos`: heads within blocks of rows, the last rows (which see the most
+// keys) first.
+QN_DEV place place_of_pair(int pos, int n_rows, int t)
 {
     place p;
-    const int n_block = (st->n_rows + tokens - 1) / tokens;
+    const int n_block = (n_rows + tokens - 1) / tokens;
     p.row0 = (n_block - 1 - t / spec::n_head) * tokens;
-    p.pos0 = st->pos + p.row0;
+    p.pos0 = pos + p.row0;
     p.head0 = t % spec::n_head;
     p.g = p.head0 / group;
     p.v0 = 0;
     p.low = spec::window > 0 ? max(0, p.pos0 - spec::window + 1) : 0;
-    p.end = min(p.pos0 + tokens, st->pos + st->n_rows);
+    p.end = min(p.pos0 + tokens, pos + n_rows);
     return p;
 }
 
 // Tile n of K or V into stage i % stages, once what it held has been read. A ring is a multiple of a tile
 // long.
-QN_DEV void load(const areas &s, const void *map, int of_v, int i, int n, int g, int seq)
+QN_DEV void load(const areas &s, const void *map, int of_v, int i, int n, int g, int seq_row)
 {
     const int stage = i % spec::stages;
     ptx_barrier_wait(empty(s, of_v, stage), (i / spec::stages & 1) ^ 1);
@@ -67,33 +70,41 @@ QN_DEV void load(const areas &s, const void *map, int of_v, int i, int n, int g,
 #pragma unroll
     for (int b = 0; b < spec::boxes; b++) {
         ptx_tensor_load((of_v ? s.v : s.k) + stage * tile_bytes + b * (spec::keys * 128), map,
-                        full(s, of_v, stage), 64 * b, seq * spec::kv_rows + n * spec::keys % spec::kv_rows, 0,
-                        g);
+                        full(s, of_v, stage), 64 * b, seq_row + n * spec::keys % spec::kv_rows, 0, g);
     }
 }
 
 // One thread. Tiles come in the order in which the consumers need them: K0 K1 V0 K2 V1 ...
-QN_DEV void produce(const areas &s, const qn_state *st, const void *k_map, const void *v_map, u32 *counter)
+QN_DEV void produce(const areas &s, const qn_state *st, const void *k_map, const void *v_map,
+                    const u8 *q_tiles, u32 *counter)
 {
-    const int n_pair = (st->n_rows + tokens - 1) / tokens * spec::n_head;
+    const int pos = st->pos, n_rows = st->n_rows, seq_row = st->seq * spec::kv_rows,
+              n_pair = (n_rows + tokens - 1) / tokens * spec::n_head;
     int i = 0, t = (int)blockIdx.x;
     for (int k = 0;; k++) {
         ptx_barrier_wait(s.barriers + TILE_EMPTY, (k & 1) ^ 1);
         *s.tile = t < n_pair ? t : -1;
-        ptx_barrier_arrive(s.barriers + TILE_FULL);
         if (t >= n_pair) {
+            ptx_barrier_arrive(s.barriers + TILE_FULL);
             break;
         }
-        const place p = place_of_pair(st, t);
+        const place p = place_of_pair(pos, n_rows, t);
+        if constexpr (spec::q_tiles) {
+            ptx_barrier_expect(s.barriers + TILE_FULL, query_bytes);
+            ptx_bulk_load(s.q, q_tiles + (i64)(p.row0 / tokens * spec::n_head + p.head0) * query_bytes,
+                          s.barriers + TILE_FULL, query_bytes);
+        } else {
+            ptx_barrier_arrive(s.barriers + TILE_FULL);
+        }
         t = (int)(gridDim.x + atomicAdd(counter, 1u));
         const int last = (p.end - 1) / spec::keys, oldest = p.low / spec::keys;
         for (int n = last; n >= oldest; n--, i++) {
-            load(s, k_map, 0, i, n, p.g, st->seq);
+            load(s, k_map, 0, i, n, p.g, seq_row);
             if (n < last) {
-                load(s, v_map, 1, i - 1, n + 1, p.g, st->seq);
+                load(s, v_map, 1, i - 1, n + 1, p.g, seq_row);
             }
         }
-        load(s, v_map, 1, i - 1, oldest, p.g, st->seq);
+        load(s, v_map, 1, i - 1, oldest, p.g, seq_row);
     }
     if (atomicAdd(counter + 1, 1u) ==
         gridDim.x - 1) { // the last block: all others have taken their last pair
@@ -111,11 +122,28 @@ QN_DEV void release(u64 *barrier)
     }
 }
 
-// A pair's queries. In shared memory they take the place of those before, whose products all have waited for.
+// A pair's queries. f32 rows in shared memory take the place of those before, whose products all have waited
+// for.
 QN_DEV void take_queries(const areas &s, running &w, query_tile &qf, const float *q, i64 q_stride,
                          const place &p, int n_rows)
 {
-    if constexpr (q_shared) {
+    if constexpr (spec::q_tiles) {
+        static_assert(block_rows == query_tile_rows && spec::heads == 1 && spec::tiles == 1, "a tile a pair");
+        const u8 *tile = (const u8 *)s.q;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float up = *(const float *)(tile + query_factor_at(wide) + 4 * row_of(0, half));
+            begin_row(w, 0, half, up * spec::scale, p.head0);
+        }
+        if constexpr (!q_shared) {
+            const int lane = (int)threadIdx.x % WARP, r = (int)threadIdx.x / WARP * 16 + lane % 16;
+#pragma unroll
+            for (int k = 0; k < k_pad / 16; k++) {
+                ptx_ldmatrix_x4(qf[k], tile + query_piece_at(r, 2 * k + lane / 16));
+            }
+            release(s.barriers + TILE_EMPTY);
+        }
+    } else if constexpr (q_shared) {
         ptx_named_barrier(1, threads);
         load_queries(w, qf, s.q, q, q_stride, p, n_rows);
         ptx_fence_async();
@@ -170,6 +198,9 @@ QN_DEV int attend(const areas &s, const place &p, running &w, const query_tile &
         take_weights(w, weights, scores, keep);
         stage = next;
     }
+    if constexpr (spec::q_tiles && q_shared) {
+        release(s.barriers + TILE_EMPTY); // no product reads the queries any more
+    }
     ptx_barrier_wait(full(s, 1, stage), i / spec::stages & 1);
     start_values(w, weights, v_at + (u64)(stage * tile_bytes >> 4));
     finish_values(w);
@@ -178,11 +209,9 @@ QN_DEV int attend(const areas &s, const place &p, running &w, const query_tile &
 }
 
 QN_ENTRY(threads + 128, 1)
-QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const void *k_map, const void *v_map, float *out,
-          i64 out_stride, half_t *half_rows, float *row_scale, u32 *counter)
+QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const u8 *q_tiles, const void *k_map,
+          const void *v_map, float *out, i64 out_stride, half_t *half_rows, float *row_scale, u32 *counter)
 {
-    ptx_grid_wait();
-    ptx_grid_launch();
     const areas s = find_areas();
     if (threadIdx.x == 0) {
         ptx_barrier_init(s.barriers + TILE_FULL, 1);
@@ -196,24 +225,28 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const void *k_map, c
         ptx_barrier_init_fence();
     }
     __syncthreads();
+    ptx_grid_wait();
+    ptx_grid_launch();
     if (threadIdx.x >= threads) {
         ptx_fewer_registers<24>();
         if (threadIdx.x == threads) {
-            produce(s, st, k_map, v_map, counter);
+            produce(s, st, k_map, v_map, q_tiles, counter);
         }
         return;
     }
     ptx_more_registers<240>();
-    const int n_rows = st->n_rows;
+    const int pos = st->pos, n_rows = st->n_rows;
     int i = 0;
     for (int k = 0;; k++) {
         ptx_barrier_wait(s.barriers + TILE_FULL, k & 1);
         const int t = *s.tile;
-        release(s.barriers + TILE_EMPTY);
+        if (!spec::q_tiles || t < 0) {
+            release(s.barriers + TILE_EMPTY);
+        }
         if (t < 0) {
             break;
         }
-        const place p = place_of_pair(st, t);
+        const place p = place_of_pair(pos, n_rows, t);
         running w;
         query_tile qf;
         take_queries(s, w, qf, q, q_stride, p, n_rows);

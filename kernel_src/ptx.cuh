@@ -386,6 +386,17 @@ QN_DEV void ptx_tensor_load(void *shared, const void *map, void *barrier, int c0
         : "memory");
 }
 
+// `bytes` (a multiple of 16) that lie together, to shared memory as they are; they count for the barrier.
+// sm_90.
+QN_DEV void ptx_bulk_load(void *shared, const void *from, void *barrier, u32 bytes)
+{
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            ptx_shared_address(shared)),
+        "l"(from), "r"(bytes), "r"(ptx_shared_address(barrier))
+        : "memory");
+}
+
 // All threads of a warpgroup: from now on N registers a thread, less or more than before. sm_90a.
 template <int N> QN_DEV void ptx_fewer_registers()
 {

@@ -5,6 +5,7 @@
 // apart, n_rot is 16 times a power of two. spec::kv_rows: as in rope_kv.cu. grid: (rows); block:
 // spec::threads; shared: 2 * half_rot floats.
 #include "chunk.cuh"
+#include "query_tile.cuh"
 #include "rope.cuh"
 
 constexpr int lanes = spec::k_dim / 8, per_step = spec::threads / lanes;
@@ -41,6 +42,16 @@ QN_DEV float head_sum(float v)
 #pragma unroll
     for (int d = lanes / 2; d > 0; d /= 2) {
         v += __shfl_xor_sync(0xffffffffu, v, d);
+    }
+    return v;
+}
+
+// Largest value over the lanes of a head.
+QN_DEV float head_max(float v)
+{
+#pragma unroll
+    for (int d = lanes / 2; d > 0; d /= 2) {
+        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, d));
     }
     return v;
 }
@@ -124,7 +135,7 @@ QN_DEV void take_turns(f32x2 t[8], const f32x2 *turns)
 
 QN_ENTRY(spec::threads, 1024 / spec::threads)
 QN_KERNEL(const qn_state *st, const u8 *q, const u8 *k, const u8 *v, i64 stride, float *q_out, i64 q_stride,
-          u8 *k_cache, u8 *v_cache, const float *q_norm, const float *k_norm, const float *freq,
+          u8 *q_tiles, u8 *k_cache, u8 *v_cache, const float *q_norm, const float *k_norm, const float *freq,
           const float *row_scale)
 {
     ptx_grid_wait();
@@ -177,10 +188,29 @@ QN_KERNEL(const qn_state *st, const u8 *q, const u8 *k, const u8 *v, i64 stride,
         if (some_norm && spec::qk_order == QK_AFTER_ROPE) {
             norm_head(x, u, q_norm, k_norm);
         }
+        float up = 1.0f, down = temperature;
+        if constexpr (spec::q_tiles) {
+            float top = 0.0f;
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                top = fmaxf(top, fabsf(x[e]));
+            }
+            down = query_power(head_max(top) * fabsf(temperature), &up) * temperature;
+        }
         if (!u.there) {
             continue;
         }
-        if (u.is_q) {
+        if (u.is_q && spec::q_tiles) {
+            const int r = row % query_tile_rows, lane = (int)threadIdx.x % lanes;
+            u8 *tile =
+                q_tiles + (i64)(row / query_tile_rows * spec::n_head + u.h) * query_tile_bytes(spec::k_dim);
+            *(u32x4 *)(tile + query_piece_at(r, lane)) =
+                u32x4{pack_pair<false>(x[0] * down, x[1] * down), pack_pair<false>(x[2] * down, x[3] * down),
+                      pack_pair<false>(x[4] * down, x[5] * down), pack_pair<false>(x[6] * down, x[7] * down)};
+            if (lane == 0) {
+                *(float *)(tile + query_factor_at(spec::k_dim) + 4 * r) = up;
+            }
+        } else if (u.is_q) {
             f32x4 *dst = (f32x4 *)(q_out + row * q_stride + u.h * spec::k_dim + d0);
             dst[0] = f32x4{x[0] * temperature, x[1] * temperature, x[2] * temperature, x[3] * temperature};
             dst[1] = f32x4{x[4] * temperature, x[5] * temperature, x[6] * temperature, x[7] * temperature};

@@ -188,10 +188,12 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     if (x->dev.cc >= QN_TMA_CC && !o->flash_attention && !o->plain_attention && !r) {
         uint64_t maps;
         if (alloc(x, sizeof(qn_cu_tensor_map) * 2 * (size_t)p->n_kv, "tensor maps", &maps, err) ||
-            alloc(x, 8, "attention pairs", &m->pairs, err) || qn_cuda_make_maps(x, maps, err)) {
+            alloc(x, 8, "attention pairs", &m->pairs, err) || alloc(x, z.q16, "query tiles", &m->q16, err) ||
+            qn_cuda_make_maps(x, maps, err)) {
             return -1;
         }
         r = x->cuda.api.MemsetD8Async(m->pairs, 0, 8, x->stream);
+        r = r || !z.q16 ? r : x->cuda.api.MemsetD8Async(m->q16, 0, z.q16, x->stream);
     }
     int widths[QN_CUDA_ACT_WIDTHS], n = qn_cuda_act_widths(p, o, widths);
     n = n < QN_CUDA_ACT_WIDTHS ? n : QN_CUDA_ACT_WIDTHS; /* lowering refuses more */

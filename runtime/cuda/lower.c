@@ -51,6 +51,10 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
         } else if (s->op->id == QN_OP_ATTENTION) {
             const qn_spec_attention *a = &s->spec.attention;
             z.part_count = max_size(z.part_count, rows * (size_t)a->n_head * sizeof(uint32_t));
+            if (qn_tma_of(&p->kv[s->kv], opts).keys && qn_cuda_tiles_dim(a->k_dim)) {
+                z.q16 = max_size(z.q16,
+                                 (rows + 127) / 128 * (size_t)a->n_head * qn_cuda_query_tile_bytes(a->k_dim));
+            }
             size_t per = (size_t)a->n_head * (size_t)(a->v_dim + 2) * sizeof(float);
             size_t most = QN_CUDA_FEW * QN_CUDA_MAX_SPLIT;
             z.parts = max_size(z.parts, per * (opts->plain_attention ? max_size(most, rows) : most));

@@ -86,7 +86,8 @@ typedef struct qn_cuda_mem {
     uint64_t sample_work, ring;
     uint64_t *k_map, *v_map; /* by KV cache index: tensor maps of the caches, 0: none (qn_tma_of) */
     uint64_t act_maps;       /* maps of a16 by width (qn_cuda_act_widths), QN_CUDA_MAP_BYTES each */
-    uint64_t pairs;          /* two words, zero between launches (attention_tma.cu) */
+    uint64_t q16;   /* queries as tiles (kernel_src/query_tile.cuh); finite before they are written */
+    uint64_t pairs; /* two words, zero between launches (attention_tma.cu) */
     uint64_t (*weight)(const void *user, const qn_tensor *t); /* 0 for NULL */
     uint64_t (*table)(const void *user, const float *table);
     uint64_t (*half)(const void *user, const qn_tensor *t); /* its 16-bit rows, 0: not kept; NULL: none are */
@@ -99,7 +100,7 @@ typedef struct qn_cuda_mem {
 /* Bytes of the scratch areas above for a plan. */
 typedef struct qn_cuda_sizes {
     int n_w16; /* areas of w16 bytes */
-    size_t k16, v16, parts, w16, a16, row_scale, product, q8, squares, part_count, row_sums;
+    size_t k16, v16, parts, w16, a16, q16, row_scale, product, q8, squares, part_count, row_sums;
     size_t sampling, marks, history, found, arrived, sample_work;
 } qn_cuda_sizes;
 qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts);
@@ -253,6 +254,11 @@ typedef struct qn_tma {
     uint32_t box[4];
 } qn_tma;
 qn_tma qn_tma_of(const qn_kv_cache *kv, const qn_exec_opts *opts);
+
+/* Heads whose queries may come to it as tiles of 128 rows (kernel_src/query_tile.cuh), and bytes of a tile.
+ */
+bool qn_cuda_tiles_dim(int k_dim);
+size_t qn_cuda_query_tile_bytes(int k_dim);
 
 /* Does product_wgmma.cu multiply this weight, as planes or as f16 rows? */
 bool qn_cuda_takes_wgmma(const qn_tensor *t, const qn_exec_opts *opts);

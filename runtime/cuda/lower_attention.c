@@ -128,6 +128,59 @@ qn_tma qn_tma_of(const qn_kv_cache *kv, const qn_exec_opts *opts)
                     .box = {64, (uint32_t)tiles[i].keys, whole ? (uint32_t)pieces : 1, 1}};
 }
 
+static bool covers(qn_view a, qn_view b)
+{
+    return a.buf >= 0 && a.buf == b.buf && a.col <= b.col && a.col + a.width >= b.col + b.width;
+}
+
+static bool meets(qn_view a, qn_view b)
+{
+    return a.buf >= 0 && a.buf == b.buf && a.col < b.col + b.width && b.col < a.col + a.width;
+}
+
+/* Does a step behind s read what v holds now? */
+static bool read_behind(const lowerer *l, const qn_step *s, qn_view v)
+{
+    const qn_step *end = l->plan->steps + l->plan->n_step;
+    for (const qn_step *r = s + 1; r < end; r++) {
+        for (int k = 0; k < QN_STEP_VIEWS; k++) {
+            if (meets(r->in[k], v)) {
+                return true;
+            }
+        }
+        for (int k = 0; k < QN_STEP_VIEWS; k++) {
+            if (covers(r->out[k], v)) {
+                return false;
+            }
+        }
+    }
+    return v.buf == l->plan->logits_buf;
+}
+
+bool qn_cuda_tiles_dim(int k_dim)
+{
+    return k_dim == 64 || k_dim == 128 || k_dim == 256;
+}
+
+size_t qn_cuda_query_tile_bytes(int k_dim)
+{
+    return 128 * (2 * (size_t)k_dim + sizeof(float));
+}
+
+bool qn_lower_query_tiles(const lowerer *l, const qn_step *rope)
+{
+    const qn_step *steps = l->plan->steps, *a = rope + 1;
+    if (l->opts->variant < QN_VARIANT_SM90A || l->opts->no_fuse || rope < steps ||
+        a >= steps + l->plan->n_step || rope->op->id != QN_OP_ROPE_KV || a->op->id != QN_OP_ATTENTION ||
+        !qn_lower_takes_rows(l, rope)) {
+        return false;
+    }
+    return qn_cuda_tiles_dim(a->spec.attention.k_dim) &&
+           a->spec.attention.n_head == rope->spec.rope_kv.n_head && rope->in[0].buf == a->in[0].buf &&
+           rope->in[0].col == a->in[0].col && qn_tma_of(&l->plans->kv[a->kv], l->opts->exec).keys != 0 &&
+           !read_behind(l, a, a->in[0]);
+}
+
 /* attention_tma.cu: one query head and 128 rows at a time, blocks that stay. */
 static int lower_tma(lowerer *l, const qn_tma *t)
 {
@@ -137,7 +190,10 @@ static int lower_tma(lowerer *l, const qn_tma *t)
     const qn_cuda_mem *m = l->opts->mem;
     bool f32 = true, aligned = s->in[0].col % 4 == 0 && qn_lower_stride(l, s->in[0]) % 4 == 0;
     int half = s->out[0].width == sp->n_head * sp->v_dim ? qn_lower_half_out(l, s->out[0], &f32) : 0;
-    size_t wide = (size_t)(sp->k_dim + 63) / 64 * 64, queries = wide > 128 ? 16 * WARPS * wide * 2 : 0;
+    bool q_tiles = qn_lower_query_tiles(l, s - 1);
+    size_t wide = (size_t)(sp->k_dim + 63) / 64 * 64, queries = q_tiles ? qn_cuda_query_tile_bytes(sp->k_dim)
+                                                                : wide > 128 ? 16 * WARPS * wide * 2
+                                                                             : 0;
     size_t tiles = 2 * (size_t)t->stages * (size_t)t->keys * wide * 2 + queries;
     launch k = {.kernel = "attention_tma.cu",
                 .path = "wgmma, TMA",
@@ -150,18 +206,19 @@ static int lower_tma(lowerer *l, const qn_tma *t)
                            {"boxes", t->boxes, false},
                            {"kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec), false},
                            {"q_vec", aligned ? 4 : 1, false},
+                           {"q_tiles", q_tiles, false},
                            {"swizzled", 1, false},
                            {"half_out", half, true},
                            {"f32_out", f32, false}},
-                .n_const = 12,
+                .n_const = 13,
                 .grid = {l->opts->multiprocessors > 0 ? (uint32_t)l->opts->multiprocessors : 1, 1, 1},
                 .threads = 32 * WARPS + 128,
                 .shared = (uint32_t)(1024 + tiles + 8 * (2 + 4 * (size_t)t->stages) + 8),
                 .rows_axis = -1,
-                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->k_map[s->kv],
-                         m->v_map[s->kv], qn_lower_at(l, s->out[0]), qn_lower_stride(l, s->out[0]), m->a16,
-                         m->row_scale, m->pairs},
-                .n_arg = 10};
+                .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->q16,
+                         m->k_map[s->kv], m->v_map[s->kv], qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0]), m->a16, m->row_scale, m->pairs},
+                .n_arg = 11};
     return qn_lower_launch(l, &k);
 }
 

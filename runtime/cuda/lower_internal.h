@@ -126,6 +126,9 @@ int qn_lower_norm_rows(lowerer *l);
 int qn_lower_glu_rows(lowerer *l, int half, bool f32);
 int qn_lower_linear_rows(lowerer *l);
 int qn_lower_rope_rows(lowerer *l);
+/* lower_attention.c: does rope_rows.cu write the queries of this step as tiles, for attention_tma.cu behind
+ * it? */
+bool qn_lower_query_tiles(const lowerer *l, const qn_step *rope);
 /* lower_fp8.c: as products of 16-bit operands; a weight's way into e4m3 rows, or (find) its largest value. */
 int qn_lower_products_fp8(lowerer *l, qn_view in, const qn_tensor *const *w, int n, uint64_t out, int ld_out);
 int qn_lower_fp8_weight(lowerer *l, const qn_tensor *t, bool find);

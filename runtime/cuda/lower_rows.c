@@ -183,16 +183,17 @@ int qn_lower_rope_rows(lowerer *l)
     launch k = {.kernel = "rope_rows.cu",
                 .consts = {CONST("threads", (int)threads),
                            CONST("kv_rows", s->kv >= 0 ? qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec) : 1),
-                           CONST_SYMBOL("scaled", fused && l->scaled), CONST_SYMBOL("half_in", half)},
-                .n_const = 4,
+                           CONST_SYMBOL("scaled", fused && l->scaled), CONST_SYMBOL("half_in", half),
+                           CONST("q_tiles", qn_lower_query_tiles(l, s))},
+                .n_const = 5,
                 .threads = threads,
                 .shared = 8 * turns,
                 .rows_axis = 0,
                 .args = {m->state, at[0], at[1], at[2], stride, qn_lower_at(l, s->in[0]),
-                         qn_lower_stride(l, s->in[0]), s->kv >= 0 ? m->k[s->kv] : 0,
+                         qn_lower_stride(l, s->in[0]), m->q16, s->kv >= 0 ? m->k[s->kv] : 0,
                          s->kv >= 0 ? m->v[s->kv] : 0, qn_lower_weight(l, s->w[0]),
                          qn_lower_weight(l, s->w[1]), s->table ? m->table(m->user, s->table) : 0,
                          m->row_scale},
-                .n_arg = 13};
+                .n_arg = 14};
     return qn_lower_launch(l, &k);
 }

@@ -141,6 +141,7 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        .act_maps = p,
                        .fp8 = opts->prefill == QN_PREFILL_FP8 ? fp8_of : NULL,
                        .fp8_tops = p,
+                       .q16 = p,
                        .pairs = p,
                        .parts = p,
                        .w16 = {p, p},

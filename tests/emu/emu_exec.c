@@ -239,6 +239,7 @@ static int alloc_all(emu_exec *x, qn_err *err)
                    alloc(&m->w16[0], "f16 weights", z.w16, EMU_UNWRITTEN, err) ||
                    alloc(&m->w16[1], "f16 weights", z.w16, EMU_UNWRITTEN, err) || alloc_halves(x, err) ||
                    alloc_a16(x, z.a16, err) || alloc_maps(x, err) ||
+                   alloc(&m->q16, "query tiles", z.q16, 0, err) ||
                    alloc(&m->row_scale, "row factors", z.row_scale, EMU_UNWRITTEN, err) ||
                    alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
                    alloc(&m->part_count, "part count", z.part_count, 0, err) ||

@@ -248,6 +248,11 @@ static inline void ptx_tensor_load(void *shared, const void *map, void *barrier,
     emu_tensor_load(shared, map, barrier, c, file, line);
 }
 
+static inline void ptx_bulk_load(void *shared, const void *from, void *barrier, u32 bytes, EMU_SITE)
+{
+    emu_bulk_load(shared, from, barrier, bytes, file, line);
+}
+
 template <int N> QN_DEV void ptx_fewer_registers()
 {
 }

@@ -78,6 +78,7 @@ void emu_copy_commit();
 void emu_mbarrier_init(void *barrier, uint32_t count, const char *file, int line);
 void emu_mbarrier_arrive(void *barrier, uint32_t expect, const char *file, int line);
 void emu_mbarrier_wait(void *barrier, uint32_t parity, const char *file, int line);
+void emu_bulk_load(void *shared, const void *from, void *barrier, uint32_t bytes, const char *file, int line);
 void emu_tensor_load(void *shared, const void *map, void *barrier, const int c[4], const char *file,
                      int line);
 void emu_copy_wait(int n_in_flight);

@@ -141,3 +141,22 @@ void emu_tensor_load(void *shared, const void *map, void *at, const int c[4], co
     emu_m.block->boxes.push_back(box);
     emu_wait(EMU_READY, site);
 }
+
+void emu_bulk_load(void *shared, const void *from, void *at, uint32_t bytes, const char *file, int line)
+{
+    const emu_site site = {file, line, nullptr};
+    if ((uintptr_t)shared % 16 || (uintptr_t)from % 16 || bytes % 16) {
+        emu_fail("misaligned", site, "%s: %u bytes from %p to %p: pieces of 16 bytes are due", emu_who(),
+                 bytes, from, shared);
+    }
+    emu_box box = {at, (int32_t)bytes, {}};
+    for (uint32_t i = 0; i < bytes; i += 16) {
+        unsigned char *to = (unsigned char *)shared + i;
+        const unsigned char *src = (const unsigned char *)from + i;
+        emu_access(src, 16, EMU_READ, site);
+        emu_async_begin(to, 16, site);
+        box.rows.push_back(emu_copy{to, src});
+    }
+    emu_m.block->boxes.push_back(box);
+    emu_wait(EMU_READY, site);
+}
