@@ -310,8 +310,8 @@ static bool differs(const emu_case *c, const way *w, int variant)
 {
     const qn_op_id op = c->steps[0].op->id;
     const qn_tensor *t = c->steps[0].w[0];
-    if (w->tma) {
-        return op == QN_OP_ATTENTION && variant == QN_VARIANT_SM90A;
+    if (w->tma) { /* attention, or RoPE and attention: queries as tiles between them */
+        return c->steps[c->plans.prefill.n_step - 1].op->id == QN_OP_ATTENTION && variant == QN_VARIANT_SM90A;
     }
     bool product = op == QN_OP_LINEAR || op == QN_OP_GLU;
     if (w->f32_products || (product && c->plans.prefill.n_step == 2)) { /* a product and what reads it */
