@@ -295,7 +295,7 @@ QN_DEV void write_half_row16(const float (*o)[4], int half, float inverse, half_
                   other = __shfl_xor_sync(0xffffffffu, lane & 1 ? a : b, 1);
         const int d = 8 * j + (lane & 1) * 8 + (lane & 2) * 2;
         if (there && d < spec::v_dim) {
-            *(u32x2 *)(dst + d) = u32x2{lane & 1 ? other : a, lane & 1 ? b : other};
+            *(u64 *)(dst + d) = (u64)(lane & 1 ? b : other) << 32 | (lane & 1 ? other : a);
         }
     }
 }
