@@ -78,11 +78,16 @@ QN_DEV bool find_place(place &p, const qn_state *st)
     return block >= 0;
 }
 
-// Nothing seen so far, for a thread's row whose queries must be multiplied with `up`.
-QN_DEV void begin_row(running &w, int t, int half, float up, int h)
+// What the scores of a thread's row are multiplied with, whose queries must be with `up`; its ALiBi slope.
+QN_DEV void take_factor(running &w, int t, int half, float up, int h)
 {
     w.factor[t][half] = up * log2_e;
     w.slope[t][half] = spec::alibi_max_bias > 0.0f ? alibi_slope(h) * log2_e : 0.0f;
+}
+
+// Nothing seen so far.
+QN_DEV void clear_row(running &w, int t, int half)
+{
     w.m[t][half] = -QN_INF;
     w.l[t][half] = 0.0f;
 #pragma unroll
@@ -91,13 +96,14 @@ QN_DEV void begin_row(running &w, int t, int half, float up, int h)
     }
 }
 
-// The same, where the largest query value is `top`. Returns what they must be multiplied with to fit into
+// A row whose largest query value is `top` begins. Returns what they must be multiplied with to fit into
 // f16; the scores, in f32, take it back exactly.
 QN_DEV float start_row(running &w, int t, int half, float top, int h)
 {
     float up;
     const float down = query_power(top, &up);
-    begin_row(w, t, half, up, h);
+    take_factor(w, t, half, up, h);
+    clear_row(w, t, half);
     return down;
 }
 

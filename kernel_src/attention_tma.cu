@@ -122,27 +122,53 @@ QN_DEV void release(u64 *barrier)
     }
 }
 
+// The pair that is next, number k of the block's; -1: none is left.
+QN_DEV int next_pair(const areas &s, int k)
+{
+    ptx_barrier_wait(s.barriers + TILE_FULL, k & 1);
+    const int t = *s.tile;
+    if (!spec::q_tiles || t < 0) {
+        release(s.barriers + TILE_EMPTY);
+    }
+    return t;
+}
+
+// A tile's queries, and what their scores are multiplied with.
+QN_DEV void take_tile(const areas &s, running &w, query_tile &qf, const place &p)
+{
+    static_assert(!spec::q_tiles || (block_rows == query_tile_rows && spec::heads == 1 && spec::tiles == 1),
+                  "a tile a pair");
+    const u8 *tile = (const u8 *)s.q;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float up = *(const float *)(tile + query_factor_at(wide) + 4 * row_of(0, half));
+        take_factor(w, 0, half, up * spec::scale, p.head0);
+    }
+    if constexpr (!q_shared) {
+        const int lane = (int)threadIdx.x % WARP, r = (int)threadIdx.x / WARP * 16 + lane % 16;
+#pragma unroll
+        for (int k = 0; k < k_pad / 16; k++) {
+            ptx_ldmatrix_x4(qf[k], tile + query_piece_at(r, 2 * k + lane / 16));
+        }
+        release(s.barriers + TILE_EMPTY);
+    }
+}
+
+// Nothing seen so far in any row.
+QN_DEV void clear(running &w)
+{
+    clear_row(w, 0, 0);
+    clear_row(w, 0, 1);
+}
+
 // A pair's queries. f32 rows in shared memory take the place of those before, whose products all have waited
 // for.
 QN_DEV void take_queries(const areas &s, running &w, query_tile &qf, const float *q, i64 q_stride,
                          const place &p, int n_rows)
 {
     if constexpr (spec::q_tiles) {
-        static_assert(block_rows == query_tile_rows && spec::heads == 1 && spec::tiles == 1, "a tile a pair");
-        const u8 *tile = (const u8 *)s.q;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float up = *(const float *)(tile + query_factor_at(wide) + 4 * row_of(0, half));
-            begin_row(w, 0, half, up * spec::scale, p.head0);
-        }
-        if constexpr (!q_shared) {
-            const int lane = (int)threadIdx.x % WARP, r = (int)threadIdx.x / WARP * 16 + lane % 16;
-#pragma unroll
-            for (int k = 0; k < k_pad / 16; k++) {
-                ptx_ldmatrix_x4(qf[k], tile + query_piece_at(r, 2 * k + lane / 16));
-            }
-            release(s.barriers + TILE_EMPTY);
-        }
+        take_tile(s, w, qf, p);
+        clear(w);
     } else if constexpr (q_shared) {
         ptx_named_barrier(1, threads);
         load_queries(w, qf, s.q, q, q_stride, p, n_rows);
@@ -153,25 +179,48 @@ QN_DEV void take_queries(const areas &s, running &w, query_tile &qf, const float
     }
 }
 
-// One pair; tiles i, i + 1, ... of the block's count. Returns the count behind it.
-QN_DEV int attend(const areas &s, const place &p, running &w, const query_tile &qf, int i)
-{
-    const u64 k_at = matrix_at(ptx_shared_address(s.k), 16),
-              v_at = matrix_at(ptx_shared_address(s.v), spec::keys * 128),
-              q_at = matrix_at(ptx_shared_address(s.q) + threadIdx.x / 128 * (64 * 128), 16);
+// What the consumers have in hand.
+struct work {
+    running w;
+    query_tile qf;
     score_tile scores;
     weight_tile weights;
+    u64 k_at, v_at, q_at;
+    int i; // tile of the block's count
+};
+
+// The scores of the pair's first tile are on their way from here on.
+QN_DEV void start_pair(const areas &s, work &u)
+{
+    const int stage = u.i % spec::stages;
+    ptx_barrier_wait(full(s, 0, stage), u.i / spec::stages & 1);
+    start_scores(u.scores, u.qf, u.q_at, u.k_at + (u64)(stage * tile_bytes >> 4));
+}
+
+QN_DEV void finish_first(const areas &s, work &u)
+{
+    ptx_wgmma_wait<0>();
+    ptx_pin<spec::keys / 2>(&u.scores[0][0][0]);
+    release(empty(s, 0, u.i % spec::stages));
+}
+
+// The pair's last values.
+QN_DEV void start_last(const areas &s, work &u)
+{
+    const int stage = u.i % spec::stages;
+    ptx_barrier_wait(full(s, 1, stage), u.i / spec::stages & 1);
+    start_values(u.w, u.weights, u.v_at + (u64)(stage * tile_bytes >> 4));
+}
+
+// The pair's tiles up to the last, whose weights are there and whose values are not taken yet.
+QN_DEV void attend(const areas &s, const place &p, work &u)
+{
     row_pair keep;
     const int oldest = p.low / spec::keys;
-    int n = (p.end - 1) / spec::keys, stage = i % spec::stages;
-    ptx_barrier_wait(full(s, 0, stage), i / spec::stages & 1);
-    start_scores(scores, qf, q_at, k_at + (u64)(stage * tile_bytes >> 4));
-    ptx_wgmma_wait<0>();
-    ptx_pin<spec::keys / 2>(&scores[0][0][0]);
-    release(empty(s, 0, stage));
-    shape_scores(scores, w, n * spec::keys, p);
-    softmax_step(w, scores, keep);
-    take_weights(w, weights, scores, keep);
+    int n = (p.end - 1) / spec::keys, stage = u.i % spec::stages, i = u.i;
+    shape_scores(u.scores, u.w, n * spec::keys, p);
+    softmax_step(u.w, u.scores, keep);
+    take_weights(u.w, u.weights, u.scores, keep);
     if (n > oldest) {
         ptx_barrier_wait(full(s, 0, (i + 1) % spec::stages), (i + 1) / spec::stages & 1);
     }
@@ -179,33 +228,90 @@ QN_DEV int attend(const areas &s, const place &p, running &w, const query_tile &
     // there.
     for (; n > oldest; n--, i++) {
         const int next = (i + 1) % spec::stages;
-        start_scores(scores, qf, q_at, k_at + (u64)(next * tile_bytes >> 4));
+        start_scores(u.scores, u.qf, u.q_at, u.k_at + (u64)(next * tile_bytes >> 4));
         ptx_barrier_wait(full(s, 1, stage), i / spec::stages & 1);
-        start_values(w, weights, v_at + (u64)(stage * tile_bytes >> 4));
+        start_values(u.w, u.weights, u.v_at + (u64)(stage * tile_bytes >> 4));
         ptx_wgmma_wait<1>();
-        ptx_pin<spec::keys / 2>(&scores[0][0][0]);
+        ptx_pin<spec::keys / 2>(&u.scores[0][0][0]);
         release(empty(s, 0, next));
-        shape_scores(scores, w, (n - 1) * spec::keys, p);
-        softmax_step(w, scores, keep);
-        ptx_pin<spec::keys / 2>(&scores[0][0][0]);
+        shape_scores(u.scores, u.w, (n - 1) * spec::keys, p);
+        softmax_step(u.w, u.scores, keep);
+        ptx_pin<spec::keys / 2>(&u.scores[0][0][0]);
         // A wait, not only for the keys: without a loop here the compiler moves the wait for the values above
         // the exponentials, and nothing overlaps.
         if (n - 1 > oldest) {
             ptx_barrier_wait(full(s, 0, (i + 2) % spec::stages), (i + 2) / spec::stages & 1);
         }
-        finish_values(w);
+        finish_values(u.w);
         release(empty(s, 1, stage));
-        take_weights(w, weights, scores, keep);
+        take_weights(u.w, u.weights, u.scores, keep);
         stage = next;
     }
-    if constexpr (spec::q_tiles && q_shared) {
-        release(s.barriers + TILE_EMPTY); // no product reads the queries any more
+    u.i = i;
+}
+
+// All pairs of the block. Where queries come as tiles into registers, the next pair's first scores are
+// started behind the last values of the one before, whose results are written meanwhile.
+QN_DEV void consume(const areas &s, const qn_state *st, const float *q, i64 q_stride, float *out,
+                    i64 out_stride, half_t *half_rows, float *row_scale)
+{
+    constexpr bool ahead = spec::q_tiles && !q_shared;
+    const int pos = st->pos, n_rows = st->n_rows;
+    work u;
+    u.k_at = matrix_at(ptx_shared_address(s.k), 16);
+    u.v_at = matrix_at(ptx_shared_address(s.v), spec::keys * 128);
+    u.q_at = matrix_at(ptx_shared_address(s.q) + threadIdx.x / 128 * (64 * 128), 16);
+    u.i = 0;
+    int t = next_pair(s, 0);
+    if (t < 0) {
+        return;
     }
-    ptx_barrier_wait(full(s, 1, stage), i / spec::stages & 1);
-    start_values(w, weights, v_at + (u64)(stage * tile_bytes >> 4));
-    finish_values(w);
-    release(empty(s, 1, stage));
-    return i + 1;
+    place p = place_of_pair(pos, n_rows, t);
+    take_queries(s, u.w, u.qf, q, q_stride, p, n_rows);
+    start_pair(s, u);
+    finish_first(s, u);
+    for (int k = 1;; k++) {
+        attend(s, p, u);
+        if constexpr (spec::q_tiles && q_shared) {
+            release(s.barriers + TILE_EMPTY); // no product reads the queries any more
+        }
+        if constexpr (ahead) {
+            t = next_pair(s, k);
+            if (t < 0) {
+                break;
+            }
+            const place done = p;
+            const int stage = u.i % spec::stages;
+            p = place_of_pair(pos, n_rows, t);
+            start_last(s, u);
+            take_tile(s, u.w, u.qf, p);
+            u.i++;
+            start_pair(s, u);
+            ptx_wgmma_wait<1>();
+            ptx_pin<n_value / 2>(&u.w.o[0][0][0]);
+            release(empty(s, 1, stage));
+            write_rows(u.w, out, out_stride, half_rows, row_scale, done, n_rows);
+            finish_first(s, u);
+            clear(u.w);
+        } else {
+            start_last(s, u);
+            finish_values(u.w);
+            release(empty(s, 1, u.i % spec::stages));
+            u.i++;
+            write_rows(u.w, out, out_stride, half_rows, row_scale, p, n_rows);
+            t = next_pair(s, k);
+            if (t < 0) {
+                return;
+            }
+            p = place_of_pair(pos, n_rows, t);
+            take_queries(s, u.w, u.qf, q, q_stride, p, n_rows);
+            start_pair(s, u);
+            finish_first(s, u);
+        }
+    }
+    start_last(s, u);
+    finish_values(u.w);
+    write_rows(u.w, out, out_stride, half_rows, row_scale, p, n_rows);
 }
 
 QN_ENTRY(threads + 128, 1)
@@ -235,22 +341,5 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const u8 *q_tiles, c
         return;
     }
     ptx_more_registers<240>();
-    const int pos = st->pos, n_rows = st->n_rows;
-    int i = 0;
-    for (int k = 0;; k++) {
-        ptx_barrier_wait(s.barriers + TILE_FULL, k & 1);
-        const int t = *s.tile;
-        if (!spec::q_tiles || t < 0) {
-            release(s.barriers + TILE_EMPTY);
-        }
-        if (t < 0) {
-            break;
-        }
-        const place p = place_of_pair(pos, n_rows, t);
-        running w;
-        query_tile qf;
-        take_queries(s, w, qf, q, q_stride, p, n_rows);
-        i = attend(s, p, w, qf, i);
-        write_rows(w, out, out_stride, half_rows, row_scale, p, n_rows);
-    }
+    consume(s, st, q, q_stride, out, out_stride, half_rows, row_scale);
 }
