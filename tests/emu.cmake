@@ -20,16 +20,25 @@ if(QUERN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 set(emu_dir ${CMAKE_CURRENT_SOURCE_DIR}/emu)
 set(emu_out ${CMAKE_CURRENT_BINARY_DIR}/emu_programs)
-set(emu_shards 16)
+set(emu_shards 48)
 set(QUERN_EMU_MODELS "llama;qwen3;gemma3;gemma4-e2b;gemma3n;minicpm3" CACHE STRING "Golden models that run whole under emulation")
 set(emu_models ${QUERN_EMU_MODELS})
 set(emu_warnings -Wall -Wextra -Wno-missing-field-initializers)
 
-add_library(emu_tests_common STATIC ${emu_dir}/emu_cases.c ${emu_dir}/emu_case_ops.c ${emu_dir}/emu_case_special.c ${emu_dir}/emu_case_chains.c ${emu_dir}/emu_source.c)
-target_link_libraries(emu_tests_common PUBLIC room_cuda room_cpu)
-target_include_directories(emu_tests_common PUBLIC ${emu_dir})
-add_executable(emu_gen ${emu_dir}/emu_gen.c ${emu_dir}/emu_collect.c)
-target_link_libraries(emu_gen PRIVATE emu_tests_common)
+# The cases, and what writes their programs; with the suffix _all every triple of levels and every step of the shapes.
+function(emu_cases_library suffix exhaustive)
+  add_library(emu_tests_common${suffix} STATIC ${emu_dir}/emu_cases.c ${emu_dir}/emu_case_ops.c
+              ${emu_dir}/emu_case_special.c ${emu_dir}/emu_case_chains.c ${emu_dir}/emu_case_shapes.c ${emu_dir}/emu_source.c)
+  target_link_libraries(emu_tests_common${suffix} PUBLIC room_cuda room_cpu shape_model)
+  target_include_directories(emu_tests_common${suffix} PUBLIC ${emu_dir})
+  target_compile_definitions(emu_tests_common${suffix} PRIVATE EMU_EXHAUSTIVE=${exhaustive}
+                             EMU_SHAPE_MODELS="${CMAKE_CURRENT_BINARY_DIR}/shape_models")
+  add_executable(emu_gen${suffix} ${emu_dir}/emu_gen.c ${emu_dir}/emu_collect.c)
+  target_link_libraries(emu_gen${suffix} PRIVATE emu_tests_common${suffix})
+endfunction()
+emu_cases_library("" 0)
+emu_cases_library(_all 1)
+set_target_properties(emu_tests_common_all emu_gen_all PROPERTIES EXCLUDE_FROM_ALL TRUE)
 
 add_library(emu_core OBJECT ${emu_dir}/emu_run.cpp ${emu_dir}/emu_warp.cpp ${emu_dir}/emu_memory.cpp
             ${emu_dir}/emu_hooks.cpp ${emu_dir}/emu_tensor.cpp ${emu_dir}/emu_traffic.cpp)
@@ -42,58 +51,72 @@ set(emu_kernel_options -std=c++17 -O1 -g1 -w -ffp-contract=off -fno-strict-alias
     -fsanitize=alignment,shift,bounds,signed-integer-overflow,integer-divide-by-zero -DQN_EMULATED)
 
 file(GLOB emu_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernel_src/*.cu ${CMAKE_SOURCE_DIR}/kernel_src/*.cuh)
-set(emu_sources "")
-set(emu_model_files "")
-foreach(i RANGE 1 ${emu_shards})
-  math(EXPR i "${i} - 1")
-  string(LENGTH ${i} digits)
-  if(digits EQUAL 1)
-    set(i 0${i})
+# emu_programs(SUFFIX OUT_DIR N_SHARD MODEL...): library emu_kernels<SUFFIX> of the cases' programs and the models'.
+function(emu_programs suffix out shards)
+  set(sources "")
+  set(files "")
+  math(EXPR last "${shards} - 1")
+  foreach(i RANGE ${last})
+    string(LENGTH ${i} digits)
+    if(digits EQUAL 1)
+      set(i 0${i})
+    endif()
+    list(APPEND sources ${out}/shard_${i}.cpp)
+  endforeach()
+  foreach(name IN LISTS ARGN)
+    list(APPEND files ${out}/models/${name}.gguf)
+  endforeach()
+  list(APPEND files ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf) # 8-bit products, types mixed in one step
+  set(models ${CMAKE_COMMAND} -E true)
+  if(ARGN)
+    set(models Python3::Interpreter ${emu_tools}/make_golden_models.py ${emu_goldens}/archs/spec.txt ${out}/models ${ARGN})
   endif()
-  list(APPEND emu_sources ${emu_out}/shard_${i}.cpp)
-endforeach()
-foreach(name IN LISTS emu_models)
-  list(APPEND emu_model_files ${emu_out}/models/${name}.gguf)
-endforeach()
-list(APPEND emu_model_files ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf) # 8-bit products, types mixed in one step
-add_custom_command(OUTPUT ${emu_out}/stamp BYPRODUCTS ${emu_sources}
-  COMMAND ${CMAKE_COMMAND} -E make_directory ${emu_out}/models
-  COMMAND Python3::Interpreter ${emu_tools}/make_golden_models.py ${emu_goldens}/archs/spec.txt ${emu_out}/models
-          ${emu_models}
-  COMMAND emu_gen ${CMAKE_SOURCE_DIR}/kernel_src ${emu_out} ${emu_shards} ${emu_model_files}
-  COMMAND ${CMAKE_COMMAND} -E touch ${emu_out}/stamp
-  DEPENDS emu_gen ${emu_kernels} ${emu_tools}/make_golden_models.py ${emu_goldens}/archs/spec.txt VERBATIM)
-add_custom_target(emu_programs DEPENDS ${emu_out}/stamp)
-set_source_files_properties(${emu_sources} PROPERTIES GENERATED ON)
-add_library(emu_kernels OBJECT ${emu_sources})
-add_dependencies(emu_kernels emu_programs)
-target_include_directories(emu_kernels PRIVATE ${CMAKE_SOURCE_DIR}/kernel_src ${emu_dir})
-target_compile_options(emu_kernels PRIVATE ${emu_kernel_options})
+  add_custom_command(OUTPUT ${out}/stamp BYPRODUCTS ${sources}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${out}/models
+    COMMAND ${models}
+    COMMAND emu_gen${suffix} ${CMAKE_SOURCE_DIR}/kernel_src ${out} ${shards} ${files}
+    COMMAND ${CMAKE_COMMAND} -E touch ${out}/stamp
+    DEPENDS emu_gen${suffix} ${emu_kernels} ${CMAKE_CURRENT_BINARY_DIR}/shape_models/stamp
+            ${emu_tools}/make_golden_models.py ${emu_goldens}/archs/spec.txt VERBATIM)
+  add_custom_target(emu_programs${suffix} DEPENDS ${out}/stamp)
+  add_dependencies(emu_programs${suffix} shape_models)
+  set_source_files_properties(${sources} PROPERTIES GENERATED ON)
+  add_library(emu_kernels${suffix} OBJECT ${sources})
+  add_dependencies(emu_kernels${suffix} emu_programs${suffix})
+  target_include_directories(emu_kernels${suffix} PRIVATE ${CMAKE_SOURCE_DIR}/kernel_src ${emu_dir})
+  target_compile_options(emu_kernels${suffix} PRIVATE ${emu_kernel_options})
+endfunction()
+emu_programs("" ${emu_out} ${emu_shards} ${emu_models})
+emu_programs(_all ${CMAKE_CURRENT_BINARY_DIR}/emu_programs_all 96)
+set_target_properties(emu_kernels_all PROPERTIES EXCLUDE_FROM_ALL TRUE)
 
 # emu_program(NAME SOURCE...): a test program with the emulator and the objects given by OBJECTS.
 function(emu_executable name objects)
   add_executable(${name} ${ARGN} $<TARGET_OBJECTS:emu_core> $<TARGET_OBJECTS:${objects}>)
-  target_link_libraries(${name} PRIVATE emu_tests_common)
+  string(REGEX MATCH "_all$" suffix ${name})
+  target_link_libraries(${name} PRIVATE emu_tests_common${suffix})
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
-emu_executable(emu_ops emu_kernels ${emu_dir}/emu_ops.c ${emu_dir}/emu_exec.c ${emu_dir}/emu_operands.c ${emu_dir}/emu_q8.c)
+set(emu_ops_sources ${emu_dir}/emu_ops.c ${emu_dir}/emu_ops_compare.c ${emu_dir}/emu_ops_reference.c ${emu_dir}/emu_exec.c
+    ${emu_dir}/emu_operands.c ${emu_dir}/emu_q8.c)
+emu_executable(emu_ops emu_kernels ${emu_ops_sources})
 set(emu_ops_tested embed select norm linear glu rope_kv attention mix mul rescale altup latent_kv argmax)
 foreach(op IN LISTS emu_ops_tested)
   add_test(NAME emu-op-${op} COMMAND emu_ops ${op})
   set_tests_properties(emu-op-${op} PROPERTIES LABELS emu TIMEOUT ${hang})
 endforeach()
-add_test(NAME emu-op-linear-sm90a COMMAND emu_ops linear "" sm90a) # products of warpgroups
-add_test(NAME emu-op-glu-sm90a COMMAND emu_ops glu "" sm90a)
-set_tests_properties(emu-op-linear-sm90a emu-op-glu-sm90a PROPERTIES LABELS emu TIMEOUT ${hang})
-foreach(variant sm75 sm90a) # the other kernels of attention over many rows
-  add_test(NAME emu-op-attention-${variant} COMMAND emu_ops attention "" ${variant})
-  set_tests_properties(emu-op-attention-${variant} PROPERTIES LABELS emu TIMEOUT ${hang})
-endforeach()
-add_test(NAME emu-op-linear-sm75 COMMAND emu_ops linear "" sm75) # products without tensor cores for bytes
-set_tests_properties(emu-op-linear-sm75 PROPERTIES LABELS emu TIMEOUT ${hang})
 add_test(NAME emu-coverage COMMAND emu_ops --list-is ${emu_ops_tested})
 set_tests_properties(emu-coverage PROPERTIES LABELS emu TIMEOUT ${hang})
+
+# `cmake --build build --target emu_exhaustive`: every triple of levels, every step of the shapes; hours of one core.
+emu_executable(emu_ops_all emu_kernels_all ${emu_ops_sources})
+set_target_properties(emu_ops_all PROPERTIES EXCLUDE_FROM_ALL TRUE)
+set(commands "")
+foreach(op IN LISTS emu_ops_tested)
+  list(APPEND commands COMMAND emu_ops_all ${op})
+endforeach()
+add_custom_target(emu_exhaustive ${commands} USES_TERMINAL VERBATIM)
 
 # Kernels with a fault each that must be caught, and some without that must not.
 file(GLOB emu_broken CONFIGURE_DEPENDS ${emu_dir}/broken/*.cu)

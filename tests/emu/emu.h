@@ -81,6 +81,9 @@ void emu_traffic_on(void);
 int emu_traffic_each(emu_traffic_fn fn, void *ctx); /* number of rows */
 void emu_traffic_print(void);                       /* lines that move more than the least, to stdout */
 
+/* Offset of the first byte of a range that a kernel has written; `bytes` where none has. */
+size_t emu_first_stored(const void *p, size_t bytes);
+
 /* Compiled kernels add themselves (a table that an empty name ends) before main. */
 bool emu_add_programs(const emu_program *table);
 const emu_program *emu_programs(int *n);

@@ -7,6 +7,7 @@
 
 #include "base/half.h"
 #include "codegen/kv_type.h"
+#include "codegen/nvrtc.h"
 
 enum { N_TYPES = 15 };
 static const qn_type types[N_TYPES] = {QN_F32,  QN_F16,  QN_BF16, QN_Q4_0,   QN_Q4_1,
@@ -20,7 +21,7 @@ static int row_length(qn_type type, int level)
     int block = qn_dtype_get(type)->block_values;
     return block == 256  ? 256 * (1 + 2 * level)
            : block == 32 ? 32 + 256 * level + 64 * level
-                         : 40 + 280 * level;
+                         : 40 + 281 * level;
 }
 
 static const char *type_name(qn_type t)
@@ -86,6 +87,7 @@ static int make_norm(emu_case *c, const int *f)
     int n = sizes[f[0]], groups = f[1] ? 3 : 1, col = f[8] ? 8 : 5, width = n * groups + col;
     c->bufs[0].width = c->bufs[1].width = width;
     c->steps[0].rows = f[7] ? QN_ROWS_OUTPUTS : QN_ROWS_TOKENS;
+    c->outputs = f[7] && f[1] ? QN_OUT_ALL : QN_OUT_LAST;
     case_fill(c, 0, 3);
     for (int i = 0; i < width * CASE_UBATCH; i++) {
         c->start[0][i] += 1; /* a mean that is not zero */
@@ -108,13 +110,16 @@ static int make_norm(emu_case *c, const int *f)
     return 0;
 }
 
-/* Rows of a product's input: one far larger, and one of zeros. */
+/* Rows of a product's input: one far larger, one of zeros, and some with a single large value. */
 static void extreme_rows(emu_case *c)
 {
     int n = c->bufs[0].width;
     for (int i = 0; i < n; i++) {
         c->start[0][n + i] *= 1e5f;
         c->start[0][2 * n + i] = 0;
+    }
+    for (int k = 0; k < 4; k++) { /* in each quarter */
+        c->start[0][(3 + k) * n + (2 * k + 1) * n / 8] = 1e6f;
     }
 }
 
@@ -123,7 +128,7 @@ static void linear_rows(emu_case *c, int n_in, int n_out, int outputs, int resid
     c->bufs[0].width = n_in + 16;
     c->bufs[1].width = n_out + 3;
     c->steps[0].rows = outputs ? QN_ROWS_OUTPUTS : QN_ROWS_TOKENS;
-    c->outputs = outputs && n_out % 2 ? QN_OUT_LAST : QN_OUT_ALL; /* few rows of the head, or many */
+    c->outputs = outputs && n_out % 2 == 0 ? QN_OUT_ALL : QN_OUT_LAST; /* few rows of the head, or many */
     case_fill(c, 0, 2);
     extreme_rows(c);
     residual(c, residual_how, n_out + 3, 3, n_out);
@@ -240,12 +245,15 @@ static int make_chain(emu_case *c, const int *f)
     static const qn_type firsts[3] = {QN_Q4_0, QN_Q8_0, QN_Q5_1};
     static const qn_type seconds[4] = {QN_Q8_0, QN_Q4_K, QN_Q6_K, QN_F16};
     qn_type a = firsts[f[0]], b = seconds[f[1]];
-    int n_in = 96, n = f[2] ? 512 : 256, n_out = 70;
+    static const int sizes[3] = {256, 512, 1792}; /* of the stream */
+    int n_in = 96, n = sizes[f[2]], n_out = 70;
     c->bufs[0].width = n_in;
     c->bufs[1].width = c->bufs[2].width = n;
     c->bufs[4].width = n_out;
     case_fill(c, 0, 2);
     case_fill(c, 1, 1);
+    case_small_row(c, 0);
+    case_small_row(c, 1);
     qn_step *s = c->steps;
     s[0].in[0] = (qn_view){0, 0, n_in};
     s[0].in[1] = s[0].out[0] = s[1].in[0] = (qn_view){1, 0, n};
@@ -265,7 +273,9 @@ static int make_chain(emu_case *c, const int *f)
     s[2].out[0] = (qn_view){4, 0, n_out};
     if (f[3]) {
         s[2].op = &qn_ops[QN_OP_GLU];
-        s[2].w[0] = case_tensor(c, b, n, n_out, 0.1f);
+        qn_tensor *gate = case_tensor(c, b, n, n_out, 0.1f);
+        case_gate(gate);
+        s[2].w[0] = gate;
         s[2].w[3] = case_tensor(c, b, n, n_out, 0.1f);
         s[2].spec.glu = (qn_spec_glu){
             .n_in = n, .n_ff = n_out, .act = QN_ACT_SILU, .gate_dtype = (int)b, .up_dtype = (int)b};
@@ -345,7 +355,7 @@ static int make_mix(emu_case *c, const int *f)
 /* Heads and KV heads; groups from 1 to 16. */
 static const int heads[6][2] = {{1, 1}, {4, 4}, {6, 2}, {8, 1}, {16, 1}, {9, 3}};
 
-static void attention_cache(emu_case *c, int n_kv, int k_dim, int v_dim, int window)
+void case_attention_cache(emu_case *c, int n_kv, int k_dim, int v_dim, int window)
 {
     c->kv = (qn_kv_cache){0, n_kv, k_dim, v_dim, window};
     c->plans.n_kv = 1;
@@ -354,8 +364,8 @@ static void attention_cache(emu_case *c, int n_kv, int k_dim, int v_dim, int win
 
 static int make_rope_kv(emu_case *c, const int *f)
 {
-    static const int dims[7][2] = {{32, 32},   {64, 64},   {80, 80},  {96, 40},
-                                   {128, 128}, {256, 256}, {512, 512}};
+    static const int dims[8][2] = {{32, 32},   {64, 64},   {80, 80},   {96, 40},
+                                   {128, 128}, {256, 256}, {512, 512}, {100, 100}};
     int n_head = heads[f[0]][0], n_kv = heads[f[0]][1], kd = dims[f[1]][0], vd = dims[f[1]][1];
     int style = f[2], norm = f[4], has_kv = f[5] != 1, v_from_k = f[5] == 2 && kd == vd;
     int full = norm && f[6], weight = full ? QN_QKW_CHANNEL : f[8] - 1;
@@ -389,7 +399,7 @@ static int make_rope_kv(emu_case *c, const int *f)
         has_kv ? 5e-8 : 1e-10; /* k and v as f16: a value on the edge, in a row of 40 */
     c->pos = f[11] == 0 ? 0 : f[11] == 1 ? 37 : 100000;
     c->exec.n_ctx = f[11] == 2 ? 100100 : 256;
-    attention_cache(c, n_kv, kd, vd, f[11] ? 24 : 0);
+    case_attention_cache(c, n_kv, kd, vd, f[11] ? 24 : 0);
     c->steps[0].kv = has_kv ? 0 : -1;
     c->bufs[0].width = nq + nk + nv;
     case_fill(c, 0, 2);
@@ -421,8 +431,9 @@ static int make_rope_kv(emu_case *c, const int *f)
 /* Types of keys and values, where the heads allow them. */
 static void set_types(emu_case *c, int level)
 {
-    c->exec.k_type = level % 2 && c->kv.k_dim % 32 == 0 ? QN_CACHE_Q8_0 : QN_CACHE_F16;
-    c->exec.v_type = level / 2 && c->kv.v_dim % 32 == 0 ? QN_CACHE_Q8_0 : QN_CACHE_F16;
+    bool q8 = c->variant >= QN_VARIANT_SM80; /* 8-bit caches are not served before */
+    c->exec.k_type = q8 && level % 2 && c->kv.k_dim % 32 == 0 ? QN_CACHE_Q8_0 : QN_CACHE_F16;
+    c->exec.v_type = q8 && level / 2 && c->kv.v_dim % 32 == 0 ? QN_CACHE_Q8_0 : QN_CACHE_F16;
 }
 
 /* Keys and values that the cache holds, up to position `last`; what no query may see would be seen. */
@@ -443,6 +454,11 @@ static void fill_cache(emu_case *c, int last)
     }
     qn_kv_round(c->exec.k_type, c->k, (size_t)(rows * nk));
     qn_kv_round(c->exec.v_type, c->v, (size_t)(rows * nv));
+}
+
+void case_fill_cache(emu_case *c)
+{
+    fill_cache(c, c->pos + CASE_UBATCH); /* the queries' own keys are in the cache */
 }
 
 /* A case of rope_kv and the attention that follows: one kernel in the list for decode. */
@@ -485,15 +501,16 @@ static int make_rope_attention(emu_case *c, const int *f)
 
 static int make_attention(emu_case *c, const int *f)
 {
-    static const int dims[8][2] = {{32, 32},   {64, 64},   {80, 80},   {96, 40},
-                                   {128, 128}, {192, 128}, {256, 256}, {512, 512}};
-    static const int windows[3] = {0, 7, 40}, positions[5] = {0, 3, 37, 130, 297};
+    static const int dims[9][2] = {{32, 32},   {64, 64},   {80, 80},   {96, 40},  {128, 128},
+                                   {192, 128}, {256, 256}, {512, 512}, {100, 100}};
+    static const int windows[3] = {0, 7, 40},
+                     positions[9] = {0, 3, 37, 130, 297, 52, 68, 84, 116}; /* 13 rows on: one key of a tile */
     int n_head = heads[f[0]][0], n_kv = heads[f[0]][1], kd = dims[f[1]][0], vd = dims[f[1]][1];
     int nq = n_head * kd, nv = n_head * vd;
     c->pos = positions[f[3]];
     c->exec.n_ctx = c->pos > 200 ? 512 : 256;
     c->exec.n_ubatch = f[6] ? 20000 / n_head + 1 : CASE_UBATCH; /* prefill picks its launch shape by it */
-    attention_cache(c, n_kv, kd, vd, windows[f[2]]);
+    case_attention_cache(c, n_kv, kd, vd, windows[f[2]]);
     set_types(c, f[7]);
     fill_cache(c, c->pos + CASE_UBATCH); /* the queries' own keys are in the cache */
     c->bufs[0].width = nq + 8;
@@ -518,6 +535,7 @@ static int make_argmax(emu_case *c, const int *f)
     static const int sizes[4] = {40, 1000, 17001, 151936};
     int n = sizes[f[0]];
     c->argmax = true;
+    c->outputs = QN_OUT_ALL;
     c->tol_many = product_tolerance(false);
     c->model.n_vocab = n;
     c->bufs[0].width = 8;
@@ -539,27 +557,27 @@ static int make_argmax(emu_case *c, const int *f)
 }
 
 const emu_factors emu_all_factors[] = {
-    {"embed", 4, {N_TYPES, 2, 3, 2}, make_embed},
-    {"select", 2, {3, 2}, make_select},
-    {"norm", 9, {5, 2, 2, 2, 2, 3, 2, 2, 2}, make_norm},
-    {"linear", 6, {N_TYPES, 3, 2, 3, 3, 2}, make_linear},
-    {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue},
-    {"linear", 5, {3, 4, 2, 2, 2}, make_chain},
-    {"linear", 5, {3, 3, 4, 2, 2}, emu_make_post},
-    {"linear", 2, {7, 6}, make_linear_long},
-    {"linear", 1, {N_TYPES}, emu_make_fp8},
-    {"linear", 7, {4, 3, 2, 4, 4, 2, 2}, emu_make_act_chain},
-    {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu},
-    {"rope_kv", 12, {6, 7, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv},
-    {"glu", 7, {4, 3, 2, 4, 2, 2, 2}, emu_make_glu_chain},
-    {"rope_kv", 11, {3, 3, 3, 3, 2, 4, 2, 3, 3, 2, 2}, emu_make_rope_chain},
-    {"attention", 8, {6, 8, 3, 5, 2, 2, 2, 4}, make_attention},
-    {"attention", 14, {4, 4, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3, 4, 4}, make_rope_attention},
-    {"mix", 5, {2, 3, 2, 2, 2}, make_mix},
-    {"mul", 3, {2, 2, 2}, emu_make_mul},
-    {"rescale", 4, {3, 3, 2, 2}, emu_make_rescale},
-    {"altup", 5, {3, 3, 2, 3, 3}, emu_make_altup},
-    {"latent_kv", 2, {3, 3}, emu_make_latent_kv},
-    {"argmax", 2, {4, 2}, make_argmax},
-    {NULL, 0, {0}, NULL},
+    {"embed", 4, {N_TYPES, 2, 3, 2}, make_embed, true},
+    {"select", 2, {3, 2}, make_select, true},
+    {"norm", 9, {5, 2, 2, 2, 2, 3, 2, 2, 2}, make_norm, true},
+    {"linear", 6, {N_TYPES, 3, 2, 3, 3, 2}, make_linear, false},
+    {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue, false},
+    {"linear", 5, {3, 4, 3, 2, 2}, make_chain, false},
+    {"linear", 5, {3, 3, 4, 2, 2}, emu_make_post, true},
+    {"linear", 2, {7, 6}, make_linear_long, false},
+    {"linear", 1, {N_TYPES}, emu_make_fp8, true},
+    {"linear", 7, {4, 3, 2, 4, 4, 2, 2}, emu_make_act_chain, true},
+    {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu, false},
+    {"rope_kv", 12, {6, 8, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3}, make_rope_kv, false},
+    {"glu", 7, {4, 3, 2, 4, 2, 2, 2}, emu_make_glu_chain, true},
+    {"rope_kv", 11, {3, 3, 3, 3, 2, 4, 2, 3, 3, 2, 2}, emu_make_rope_chain, true},
+    {"attention", 8, {6, 9, 3, 9, 2, 2, 2, 4}, make_attention, false},
+    {"attention", 14, {4, 4, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3, 4, 4}, make_rope_attention, false},
+    {"mix", 5, {2, 3, 2, 2, 2}, make_mix, true},
+    {"mul", 3, {2, 2, 2}, emu_make_mul, true},
+    {"rescale", 4, {3, 3, 2, 2}, emu_make_rescale, true},
+    {"altup", 5, {3, 3, 2, 3, 3}, emu_make_altup, true},
+    {"latent_kv", 2, {3, 3}, emu_make_latent_kv, true},
+    {"argmax", 2, {4, 2}, make_argmax, true},
+    {NULL, 0, {0}, NULL, false},
 };

@@ -28,6 +28,8 @@ int emu_make_post(emu_case *c, const int *f)
     c->bufs[4].width = n_out;
     case_fill(c, 0, 2);
     case_fill(c, 2, 1);
+    case_small_row(c, 0);
+    case_small_row(c, 2);
     qn_step *s = c->steps;
     s[0].in[0] = (qn_view){0, 0, n_in};
     s[0].out[0] = s[1].in[0] = (qn_view){1, 0, n};
@@ -106,6 +108,7 @@ int emu_make_rescale(emu_case *c, const int *f)
     c->bufs[0].width = c->bufs[1].width = n * groups + 3;
     c->bufs[2].width = n + 1;
     c->steps[0].rows = f[3] ? QN_ROWS_OUTPUTS : QN_ROWS_TOKENS;
+    c->outputs = f[3] && f[2] ? QN_OUT_ALL : QN_OUT_LAST;
     case_fill(c, 0, 1);
     case_fill(c, 2, 3);
     c->steps[0].in[0] = (qn_view){0, 3, n * groups};

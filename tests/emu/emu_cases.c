@@ -1,11 +1,13 @@
 /* emu_cases.c: pairwise choice of levels, and the parts that every case has. */
 #include "emu_cases.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/half.h"
+#include "codegen/nvrtc.h"
 
 void *case_alloc(emu_case *c, size_t bytes)
 {
@@ -95,6 +97,44 @@ qn_tensor *case_tensor(emu_case *c, qn_type type, int n_in, int n_out, float sca
     return t;
 }
 
+void case_gate(qn_tensor *t)
+{
+    const qn_dtype *d = qn_dtype_get(t->type);
+    const size_t n = (size_t)t->ne[0], rows = t->ne[1] < 8 ? (size_t)t->ne[1] : 8;
+    float *v = malloc(sizeof *v * n * rows);
+    double sum = 0;
+    d->decode(t->data, v, (int64_t)(n * rows));
+    for (size_t i = 0; i < n * rows; i++) {
+        sum += (double)v[i] * (double)v[i];
+    }
+    free(v);
+    const float factor = (float)(2 / sqrt(sum / (double)rows));
+    uint8_t *data = (uint8_t *)(uintptr_t)t->data;
+    const block_scales *s = scales;
+    const block_scales *const end = scales + sizeof scales / sizeof *scales;
+    while (s < end && s->type != t->type) {
+        s++;
+    }
+    for (size_t b = 0; b < t->n_bytes; b += d->block_bytes) {
+        if (t->type == QN_F32) {
+            float x;
+            memcpy(&x, data + b, sizeof x);
+            x *= factor;
+            memcpy(data + b, &x, sizeof x);
+        }
+        for (int k = 0; k < 2 && t->type != QN_F32; k++) {
+            int at = s < end ? s->at[k] : k ? -1 : 0;
+            uint16_t h;
+            if (at >= 0) {
+                memcpy(&h, data + b + at, sizeof h);
+                h = t->type == QN_BF16 ? qn_f32_to_bf16(factor * qn_bf16_to_f32(h))
+                                       : qn_f32_to_f16(factor * qn_f16_to_f32(h));
+                memcpy(data + b + at, &h, sizeof h);
+            }
+        }
+    }
+}
+
 void case_fill(emu_case *c, int buf, float scale)
 {
     size_t n = (size_t)c->bufs[buf].width * CASE_UBATCH;
@@ -108,7 +148,14 @@ void case_fill(emu_case *c, int buf, float scale)
     }
 }
 
-static void case_init(emu_case *c, int op, uint64_t seed)
+void case_small_row(emu_case *c, int buf)
+{
+    for (int i = 0, n = c->bufs[buf].width; i < n; i++) {
+        c->start[buf][n + i] *= 1.0f / 256;
+    }
+}
+
+void case_init(emu_case *c, int op, uint64_t seed)
 {
     memset(c, 0, sizeof *c);
     c->random = 77 + 1000003u * seed;
@@ -129,72 +176,116 @@ static void case_init(emu_case *c, int op, uint64_t seed)
         }
     }
     c->exec = (qn_exec_opts){.n_ctx = 256, .n_ubatch = CASE_UBATCH, .n_threads = 1, .exact = true};
-    c->outputs = QN_OUT_ALL;
+    c->exec.n_seq = CASE_SEQS;
+    c->seq = (int)(seed / 2 % CASE_SEQS);
+    c->outputs = QN_OUT_LAST; /* fewer outputs than rows */
     c->tol_few = c->tol_many = 1e-10;
+    c->variant = QN_VARIANT_SM80;
+    c->few_rows = 2 + (int)(seed % 7);
     c->plans = (qn_plans){.model = &c->model, .n_buf = CASE_BUFS, .bufs = c->bufs, .n_kv = 0, .kv = &c->kv};
     c->plans.prefill = (qn_plan){QN_PHASE_PREFILL, 1, s, 3};
     c->plans.decode = (qn_plan){QN_PHASE_DECODE, 1, s, 3};
 }
 
-static void case_free(emu_case *c)
+void case_free(emu_case *c)
 {
     for (int i = 0; i < c->n_alloc; i++) {
         free(c->allocs[i]);
     }
 }
 
-/* Which pairs of levels have been chosen together: [factor a][level][factor b][level]. */
-enum { MAX_LEVELS = 16, TRIES = 40, MAX_CASES = 600 };
-typedef struct pairs {
-    bool seen[MAX_FACTORS][MAX_LEVELS][MAX_FACTORS][MAX_LEVELS];
+/* Which tuples of levels have been chosen together: pairs, or triples with EMU_EXHAUSTIVE. */
+enum { MAX_LEVELS = 16, TRIES = 40, MAX_CASES = 10000, STRENGTH = EMU_EXHAUSTIVE ? 3 : 2 };
+typedef struct tuples {
+    int n, factor[MAX_FACTORS * MAX_FACTORS * MAX_FACTORS][STRENGTH]; /* the factors of each tuple */
+    bool *seen;                                                       /* [n][MAX_LEVELS ^ STRENGTH] */
     int left;
-} pairs;
+} tuples;
 
-static int new_pairs(const pairs *p, const emu_factors *f, const int *choice)
+enum { PLACES = EMU_EXHAUSTIVE ? MAX_LEVELS * MAX_LEVELS * MAX_LEVELS : MAX_LEVELS * MAX_LEVELS };
+
+static void find_tuples(tuples *t, const emu_factors *f)
+{
+    int strength = f->n < STRENGTH ? f->n : STRENGTH;
+    for (int set = 0; set < 1 << f->n; set++) {
+        if (__builtin_popcount((unsigned)set) != strength) {
+            continue;
+        }
+        int *of = t->factor[t->n++], n = 0, all = 1;
+        for (int a = 0; a < f->n; a++) {
+            if (set >> a & 1) {
+                of[n++] = a;
+                all *= f->levels[a];
+            }
+        }
+        for (; n < STRENGTH; n++) {
+            of[n] = of[0]; /* fewer factors than a tuple has places */
+        }
+        t->left += all;
+    }
+    t->seen = calloc((size_t)t->n, PLACES);
+}
+
+static bool *place(const tuples *t, int tuple, const int *choice)
+{
+    size_t at = 0;
+    for (int i = 0; i < STRENGTH; i++) {
+        at = at * MAX_LEVELS + (size_t)choice[t->factor[tuple][i]];
+    }
+    return &t->seen[(size_t)tuple * PLACES + at];
+}
+
+static int new_tuples(const tuples *t, const int *choice)
 {
     int n = 0;
-    for (int a = 0; a < f->n; a++) {
-        for (int b = a + 1; b < f->n; b++) {
-            n += !p->seen[a][choice[a]][b][choice[b]];
-        }
+    for (int i = 0; i < t->n; i++) {
+        n += !*place(t, i, choice);
     }
     return n;
 }
 
-static void take(pairs *p, const emu_factors *f, const int *choice)
+static void take(tuples *t, const int *choice)
 {
-    for (int a = 0; a < f->n; a++) {
-        for (int b = a + 1; b < f->n; b++) {
-            bool *seen = &p->seen[a][choice[a]][b][choice[b]];
-            p->left -= !*seen;
-            *seen = true;
+    for (int i = 0; i < t->n; i++) {
+        bool *seen = place(t, i, choice);
+        t->left -= !*seen;
+        *seen = true;
+    }
+}
+
+/* Puts the levels of the first tuple not yet seen into the choice. */
+static void force_one(const tuples *t, const emu_factors *f, int *choice)
+{
+    for (int i = 0; i < t->n; i++) {
+        int all = 1, trial[MAX_FACTORS];
+        for (int k = 0; k < STRENGTH; k++) {
+            all *= f->levels[t->factor[i][k]];
+        }
+        for (int code = 0; code < all; code++) {
+            memcpy(trial, choice, sizeof trial);
+            for (int k = 0, rest = code; k < STRENGTH; k++) {
+                trial[t->factor[i][k]] = rest % f->levels[t->factor[i][k]];
+                rest /= f->levels[t->factor[i][k]];
+            }
+            if (!*place(t, i, trial)) {
+                memcpy(choice, trial, sizeof trial);
+                return;
+            }
         }
     }
 }
 
-/* A choice that holds the first pair not yet seen, else the best of some random ones. */
-static void choose(const pairs *p, const emu_factors *f, emu_case *random, int *best)
+/* A choice that holds the first tuple not yet seen: of some random ones the one with most new tuples. */
+static void choose(const tuples *t, const emu_factors *f, emu_case *random, int *best)
 {
     int best_new = -1;
-    for (int t = 0; t < TRIES; t++) {
-        int choice[MAX_FACTORS];
+    for (int i = 0; i < TRIES; i++) {
+        int choice[MAX_FACTORS] = {0};
         for (int a = 0; a < f->n; a++) {
             choice[a] = case_random(random, f->levels[a]);
         }
-        bool forced = false;
-        for (int a = 0; a < f->n && !forced; a++) {
-            for (int b = a + 1; b < f->n && !forced; b++) {
-                for (int k = 0; k < f->levels[a] * f->levels[b] && !forced; k++) {
-                    int la = k / f->levels[b], lb = k % f->levels[b];
-                    if (!p->seen[a][la][b][lb]) {
-                        choice[a] = la;
-                        choice[b] = lb;
-                        forced = true;
-                    }
-                }
-            }
-        }
-        int n = new_pairs(p, f, choice);
+        force_one(t, f, choice);
+        int n = new_tuples(t, choice);
         if (n > best_new) {
             best_new = n;
             memcpy(best, choice, sizeof choice);
@@ -212,27 +303,24 @@ static void set_steps(emu_case *c, int n_case)
     }
 }
 
-static int run_factors(const emu_factors *f, int op, int *n_case, emu_case_fn fn, void *user)
+static int run_factors(const emu_factors *table, int op, int *n_case, emu_case_fn fn, void *user)
 {
-    static emu_case c;
-    pairs *p = calloc(1, sizeof *p);
-    emu_case random = {.random = 5};
-    for (int a = 0; a < f->n; a++) {
-        for (int b = a + 1; b < f->n; b++) {
-            p->left += f->levels[a] * f->levels[b];
-        }
+    static const int variants[3] = {QN_VARIANT_SM80, QN_VARIANT_SM90A, QN_VARIANT_SM75};
+    emu_factors with = *table, *f = &with;
+    if (!f->any_variant) {
+        f->levels[f->n++] = 3;
     }
+    static emu_case c;
+    tuples *t = calloc(1, sizeof *t);
+    emu_case random = {.random = 5};
     int rc = 0;
-    bool once = false; /* a single factor has no pairs */
-    for (int i = 0; rc == 0 && i < MAX_CASES && (p->left > 0 || (f->n == 1 && i < f->levels[0]) || !once);
-         i++) {
-        int choice[MAX_FACTORS] = {i};
-        once = true;
-        if (f->n > 1) {
-            choose(p, f, &random, choice);
-            take(p, f, choice);
-        }
+    find_tuples(t, f);
+    for (int i = 0; rc == 0 && i < MAX_CASES && t->left > 0; i++) {
+        int choice[MAX_FACTORS];
+        choose(t, f, &random, choice);
+        take(t, choice);
         case_init(&c, op, (uint64_t)*n_case);
+        c.variant = f->any_variant ? QN_VARIANT_SM80 : variants[choice[f->n - 1]];
         if (f->make(&c, choice) == 0) {
             set_steps(&c, *n_case);
             rc = fn(user, &c);
@@ -240,7 +328,8 @@ static int run_factors(const emu_factors *f, int op, int *n_case, emu_case_fn fn
         }
         case_free(&c);
     }
-    free(p);
+    free(t->seen);
+    free(t);
     return rc;
 }
 
@@ -253,7 +342,36 @@ int emu_cases(const char *op, emu_case_fn fn, void *user)
             rc = run_factors(f, (int)row->id, &n_case, fn, user);
         }
     }
-    return rc;
+    return rc || !row || strcmp(op, "argmax") == 0 ? rc : emu_shape_cases((int)row->id, &n_case, fn, user);
+}
+
+bool emu_case_has_route(const qn_plans *plans, int variant, const emu_route *r)
+{
+    const qn_step *s = &plans->prefill.steps[0];
+    bool linear = s->op->id == QN_OP_LINEAR, product = linear || s->op->id == QN_OP_GLU,
+         one = plans->prefill.n_step == 1, sm80 = variant == QN_VARIANT_SM80;
+    const qn_op_id last = s[plans->prefill.n_step - 1].op->id; /* of tma: queries may be tiles before it */
+    if (product && (r->f32_products || plans->prefill.n_step == 2)) {
+        return r->prefill == QN_PREFILL_AUTO && !one && sm80 && !r->f32 && !r->no_fuse;
+    }
+    switch (r->prefill) {
+    case QN_PREFILL_AUTO:
+        return !r->f32_products && (!r->tma || (last == QN_OP_ATTENTION && variant == QN_VARIANT_SM90A));
+    case QN_PREFILL_FP8:
+        return linear && one && sm80;
+    case QN_PREFILL_WGMMA: {
+        enum { LONGEST = 1300 }; /* of rows that wider tiles are emulated with: they are slow */
+        qn_type type = linear ? s->w[0]->type : QN_F32;
+        bool some = linear && one && s->spec.linear.n_in <= LONGEST &&
+                    (type == QN_Q4_K || type == QN_Q6_K || type == QN_Q2_K || type == QN_F16);
+        return product && variant == QN_VARIANT_SM90A && (one || !linear || s->spec.linear.n_out <= 512) &&
+               (some || r->tokens == 64);
+    }
+    case QN_PREFILL_MMA: /* what reads a product is the same in all variants */
+        return product && variant != QN_VARIANT_SM90A && (one || sm80);
+    default:
+        return product && variant != QN_VARIANT_SM90A && one;
+    }
 }
 
 const char *const *emu_case_ops(void)

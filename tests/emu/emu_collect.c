@@ -62,23 +62,38 @@ static int write_if_new(const char *path, const char *text)
     return 0;
 }
 
+static void program_name(const emu_collection *l, int i, char name[32])
+{
+    snprintf(name, 32, "%s%llx", l->prefix, (unsigned long long)l->programs[i].key);
+}
+
+static int shard_of(const emu_collection *l, int i, int n_shard)
+{
+    return l->only ? i % n_shard : (int)(l->programs[i].key % (uint64_t)n_shard);
+}
+
 int emu_collect_write(const emu_collection *l, const char *kernel_dir, const char *path, int shard,
                       int n_shard)
 {
-    char *text = NULL;
+    char *text = NULL, name[32];
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     fputs("// written by emu_collect_write\n", f);
     emu_source_headers(f, &l->files);
     fputs("#include \"emu.h\"\n", f);
-    for (int i = shard; i < l->n; i += n_shard) {
-        emu_source_program(f, &l->files, kernel_dir, l->programs[i].text, l->programs[i].kernel,
-                           l->first_index + i);
+    for (int i = 0; i < l->n; i++) {
+        if (shard_of(l, i, n_shard) == shard) {
+            program_name(l, i, name);
+            emu_source_program(f, &l->files, kernel_dir, l->programs[i].text, l->programs[i].kernel, name);
+        }
     }
     fputs("\n#line 1 \"shard table\"\nstatic const emu_program table[] = {\n", f);
-    for (int i = shard; i < l->n; i += n_shard) {
-        fprintf(f, "    {0x%llxu, \"%s\", p%d::call},\n", (unsigned long long)l->programs[i].key,
-                l->programs[i].symbol, l->first_index + i);
+    for (int i = 0; i < l->n; i++) {
+        if (shard_of(l, i, n_shard) == shard) {
+            program_name(l, i, name);
+            fprintf(f, "    {0x%llxu, \"%s\", %s::call},\n", (unsigned long long)l->programs[i].key,
+                    l->programs[i].symbol, name);
+        }
     }
     fputs("    {0, \"\", nullptr},\n};\nstatic const bool added = emu_add_programs(table);\n", f);
     fclose(f);

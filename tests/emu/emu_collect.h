@@ -15,7 +15,8 @@ typedef struct emu_collection {
     emu_listed *programs;
     int n, cap;
     int n_case;
-    int first_index; /* of the programs' namespaces */
+    const char *only;   /* the one template that is wanted; NULL: all */
+    const char *prefix; /* of the programs' namespaces, before the key */
 } emu_collection;
 
 /* Addresses only have to be there: for qn_cuda_mem's weight and table. */
@@ -26,8 +27,9 @@ uint64_t emu_some_table(const void *user, const float *t);
 /* A program, unless one of its source is there. */
 void emu_collect_add(emu_collection *l, const qn_cuda_program *p);
 
-/* Every n_shard-th program, so that no shard holds all the costly ones, as C++ at `path`. A file whose text
- * would not change is left alone. -1: cannot be written, which is told. */
+/* One of n_shard files as C++ at `path`. Programs are spread by their keys, so that one more, or less, leaves
+ * the other files as they are; those of one template in their order. A file whose text would not change is
+ * left alone. -1: cannot be written, which is told. */
 int emu_collect_write(const emu_collection *l, const char *kernel_dir, const char *path, int shard,
                       int n_shard);
 

@@ -29,6 +29,7 @@ typedef struct emu_exec {
     placed *placed;
     int n_placed;
     uint64_t n_launch;
+    bool prepared; /* weights are in planes, and what is kept in f16 is there */
 } emu_exec;
 
 void emu_put(uint64_t at, const void *from, size_t bytes)
@@ -36,17 +37,6 @@ void emu_put(uint64_t at, const void *from, size_t bytes)
     emu_report r;
     memcpy((void *)(uintptr_t)at, from, bytes);
     emu_written((void *)(uintptr_t)at, bytes, &r);
-}
-
-void emu_put_cache(uint64_t at, qn_cache_type type, const float *from, int rows, int heads, int dim)
-{
-    size_t unit = qn_cuda_kv_bytes(type, 1, dim), n = (size_t)rows * (size_t)heads;
-    uint8_t *raw = malloc(unit * n);
-    for (size_t i = 0; i < n; i++) {
-        qn_cuda_kv_put(type, from + i * (size_t)dim, raw + i * unit, dim);
-    }
-    emu_put(at, raw, unit * n);
-    free(raw);
 }
 
 static int alloc(uint64_t *out, const char *name, size_t bytes, int flags, qn_err *err)
@@ -477,6 +467,10 @@ static int emu_exec_run(qn_exec *e, const qn_run *r, qn_err *err)
         s.rows[i].seq = r->seqs[i];
         s.pos = s.rows[0].pos;
     }
+    if (!x->prepared && (repack_all(x, err) || make_halves(x, err))) {
+        return -1;
+    }
+    x->prepared = true;
     emu_put(x->mem.state, &s, sizeof s);
     if (!decode) {
         emu_put(x->mem.tokens, r->tokens, sizeof(int32_t) * (size_t)r->n);
@@ -560,7 +554,7 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .share_from = emu_share_from(emu->variant),
                         .head_chunk = EMU_HEAD_CHUNK};
     if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err) ||
-        repack_all(x, err) || make_halves(x, err) || place_phases(x, err)) {
+        place_phases(x, err)) {
         emu_exec_free(&x->base);
         return -1;
     }
@@ -597,4 +591,9 @@ int emu_exec_launches(const qn_exec *e, const char *name)
         n += strcmp(x->low.programs[i].name, name) == 0 ? x->launches[i] : 0;
     }
     return n;
+}
+
+const emu_program *emu_exec_program(const qn_exec *e, int program)
+{
+    return ((const emu_exec *)e)->programs[program];
 }

@@ -37,6 +37,8 @@ void emu_exec_set_list(qn_exec *e, emu_list list);
 /* Its device memory, which the host may read and write. */
 const qn_cuda_mem *emu_exec_mem(const qn_exec *e);
 const qn_lowered *emu_exec_lowered(const qn_exec *e);
+/* What stands in the table for a program of the lowered lists. */
+const emu_program *emu_exec_program(const qn_exec *e, int program);
 /* Writes `bytes` bytes there. */
 void emu_put(uint64_t at, const void *from, size_t bytes);
 /* Writes `rows` rows of `heads` heads of a cache, from[row][head][dim], as the device has them. */

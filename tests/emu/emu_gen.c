@@ -1,6 +1,9 @@
-/* emu_gen KERNEL_DIR OUT_DIR N_SHARD [--only TEMPLATE] [MODEL.gguf...]: writes every program that the op
- * cases and the models need as C++, spread over OUT_DIR/shard_NN.cpp. A file whose text would not change is
- * left alone. */
+/* emu_gen KERNEL_DIR OUT_DIR N_SHARD [MODEL.gguf...]: writes every program that the op cases and the models
+ * need as C++, spread over OUT_DIR/shard_NN.cpp. A file whose text would not change is left alone.
+ *
+ * emu_gen KERNEL_DIR OUT_DIR N_PROGRAM --only TEMPLATE OP [MODEL.gguf...]: the programs of one template that
+ * the cases of an op ("-": none) and the models need, N_PROGRAM a file, to be linked before the others
+ * (mutate.py). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,44 +23,47 @@ static int kept_fp8(const void *user, const qn_tensor *t)
     return qn_half_cache_fp8(user, t);
 }
 
-/* Routes beside the usual ones, on the variants where they differ. Returns nonzero where there is nothing to
- * add.
- */
-static int add_route(int i, qn_lower_opts *lo, qn_exec_opts *o, const qn_plans *plans, bool persistent)
+/* Ways of lowering that the tests of cases, and of models, have. */
+typedef struct route {
+    int variant;
+    emu_route how;
+    bool of_models, persistent;
+} route;
+static const route routes[] = {
+    {QN_VARIANT_SM75, {.prefill = QN_PREFILL_AUTO}, false, false},
+    {QN_VARIANT_SM75, {.f32 = true}, false, false},
+    {QN_VARIANT_SM75, {.no_fuse = true}, false, false},
+    {QN_VARIANT_SM75, {.prefill = QN_PREFILL_MMA}, false, false},
+    {QN_VARIANT_SM75, {.prefill = QN_PREFILL_MMQ}, false, false},
+    {QN_VARIANT_SM80, {.prefill = QN_PREFILL_AUTO}, true, false},
+    {QN_VARIANT_SM80, {.f32 = true}, false, false},
+    {QN_VARIANT_SM80, {.no_fuse = true}, true, false},
+    {QN_VARIANT_SM80, {.f32_products = true}, false, false},
+    {QN_VARIANT_SM80, {.prefill = QN_PREFILL_MMA}, true, false},
+    {QN_VARIANT_SM80, {.prefill = QN_PREFILL_MMQ}, false, false},
+    {QN_VARIANT_SM80, {.prefill = QN_PREFILL_FP8}, false, false},
+    {QN_VARIANT_SM80, {.prefill = QN_PREFILL_AUTO}, true, true},
+    {QN_VARIANT_SM90A, {.prefill = QN_PREFILL_AUTO}, false, false},
+    {QN_VARIANT_SM90A, {.f32 = true}, false, false},
+    {QN_VARIANT_SM90A, {.no_fuse = true}, false, false},
+    {QN_VARIANT_SM90A, {.tma = true}, false, false},
+    {QN_VARIANT_SM90A, {.prefill = QN_PREFILL_WGMMA, .tokens = 64}, false, false},
+    {QN_VARIANT_SM90A, {.prefill = QN_PREFILL_WGMMA, .tokens = 128}, false, false},
+    {QN_VARIANT_SM90A, {.prefill = QN_PREFILL_WGMMA, .tokens = 256}, false, false},
+};
+
+/* variant: of a case; 0: a model. */
+static bool has_route(const route *r, const qn_plans *plans, int variant)
 {
-    const qn_step *s = &plans->prefill.steps[0];
-    qn_type type = s->op->id == QN_OP_LINEAR ? s->w[0]->type : QN_F32;
-    lo->variant = i == 9 ? QN_VARIANT_SM75 : i >= 12 ? QN_VARIANT_SM90A : QN_VARIANT_SM80;
-    lo->persistent = i == 10;
-    o->flash_attention = i != 12;
-    o->prefill = i == 9 || i == 11 ? QN_PREFILL_MMQ : i > 12 ? QN_PREFILL_WGMMA : QN_PREFILL_AUTO;
-    if (i == 16) {
-        lo->variant = QN_VARIANT_SM80;
-        o->prefill = QN_PREFILL_FP8;
-        return s->op->id != QN_OP_LINEAR;
+    if (variant == 0) {
+        return r->of_models;
     }
-    if (i == 17) { /* products and what reads them */
-        lo->variant = QN_VARIANT_SM80;
-        o->prefill = QN_PREFILL_AUTO;
-        o->f32_products = true;
-        return persistent || plans->prefill.n_step == 1 ||
-               (s->op->id != QN_OP_LINEAR && s->op->id != QN_OP_GLU);
-    }
-    lo->product_tokens = i > 12 ? 64 << (i - 13) : 0;
-    if (i > 13) { /* wider tiles: a type of each kind will do */
-        return type != QN_Q4_K && type != QN_Q6_K && type != QN_Q2_K && type != QN_F16;
-    }
-    if (i == 9) { /* without tensor cores for bytes: a type of each kind will do */
-        return type != QN_F16 && type != QN_BF16 && type != QN_Q8_0 && type != QN_Q4_K && type != QN_Q6_K &&
-               type != QN_Q2_K;
-    }
-    return i == 10 && !persistent;
+    return r->variant == variant && !r->persistent && emu_case_has_route(plans, variant, &r->how);
 }
 
 static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opts *exec, int multiprocessors,
-                     bool persistent, qn_err *err)
+                     int variant, qn_err *err)
 {
-    static const int variants[3] = {QN_VARIANT_SM75, QN_VARIANT_SM80, QN_VARIANT_SM90A};
     qn_cuda_mem mem = {.state = EMU_SOME_ADDRESS,
                        .tokens = EMU_SOME_ADDRESS,
                        .w16 = {EMU_SOME_ADDRESS, EMU_SOME_ADDRESS},
@@ -71,20 +77,23 @@ static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opt
     mem.k_map = mem.k;
     mem.v_map = mem.v;
     int rc = mem.bufs && mem.k && mem.v ? 0 : qn_fail(err, "out of memory");
-    for (int i = 0; i < 18 && rc == 0; i++) {
+    for (size_t i = 0; i < sizeof routes / sizeof *routes && rc == 0; i++) {
+        const route *r = &routes[i];
         qn_lowered low;
         qn_exec_opts o = *exec;
+        o.flash_attention = !r->how.tma;
+        o.prefill = r->how.prefill;
+        o.f32_products = r->how.f32_products;
         qn_lower_opts lo = {.exec = &o,
                             .mem = &mem,
-                            .variant = variants[i % 3],
+                            .variant = r->variant,
                             .multiprocessors = multiprocessors,
-                            .f32_activations = i / 3 == 1,
-                            .no_fuse = i / 3 == 2};
-        if (i >= 9 && add_route(i, &lo, &o, plans, persistent)) {
+                            .f32_activations = r->how.f32,
+                            .no_fuse = r->how.no_fuse,
+                            .persistent = r->persistent,
+                            .product_tokens = r->how.tokens};
+        if (!has_route(r, plans, variant)) {
             continue;
-        }
-        if ((o.k_type != QN_CACHE_F16 || o.v_type != QN_CACHE_F16) && lo.variant < QN_VARIANT_SM80) {
-            continue; /* 8-bit caches are not served before sm_80 */
         }
         lo.share_from = emu_share_from(lo.variant);
         qn_half_cache kept = {0};
@@ -97,6 +106,8 @@ static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opt
         }
         rc = rc ? rc : qn_lower(&low, plans, &lo, err);
         qn_half_cache_free(&kept);
+        mem.half = NULL;
+        mem.fp8 = NULL;
         for (int k = 0; rc == 0 && k < low.n_program; k++) {
             emu_collect_add(g, &low.programs[k]);
         }
@@ -115,7 +126,7 @@ static int add_case(void *user, emu_case *c)
     emu_collection *g = user;
     qn_err err;
     g->n_case++;
-    if (add_plans(g, &c->plans, &c->exec, CASE_MULTIPROCESSORS, false, &err)) {
+    if (add_plans(g, &c->plans, &c->exec, CASE_MULTIPROCESSORS, c->variant, &err)) {
         fprintf(stderr, "emu_gen: %s: %s\n", c->name, err.text);
         return 1;
     }
@@ -133,7 +144,7 @@ static int add_model(emu_collection *g, const char *path)
         fprintf(stderr, "emu_gen: %s\n", err.text);
         return -1;
     }
-    int rc = qn_plans_build(&p, m, &err) || add_plans(g, p, &o, EMU_MULTIPROCESSORS, true, &err) ? -1 : 0;
+    int rc = qn_plans_build(&p, m, &err) || add_plans(g, p, &o, EMU_MULTIPROCESSORS, 0, &err) ? -1 : 0;
     if (rc) {
         fprintf(stderr, "emu_gen: %s: %s\n", path, err.text);
     }
@@ -172,40 +183,45 @@ static int by_kernel(const void *a, const void *b)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: emu_gen KERNEL_DIR OUT_DIR N_SHARD [MODEL.gguf...]\n");
+        fprintf(stderr, "usage: emu_gen KERNEL_DIR OUT_DIR N_SHARD [--only TEMPLATE OP] [MODEL.gguf...]\n");
         return 2;
     }
-    static emu_collection g;
+    static emu_collection g = {.prefix = "p"};
     qn_err err;
     if (qn_kernel_files_load(&g.files, argv[1], &err)) {
         fprintf(stderr, "emu_gen: %s\n", err.text);
         return 1;
     }
     int rc = 0, n_shard = atoi(argv[3]), first_model = 4;
-    const char *only = NULL; /* programs of one template, to be linked before the others (mutate.py) */
-    if (argc > 5 && strcmp(argv[4], "--only") == 0) {
-        only = argv[5];
-        g.first_index = 100000;
-        first_model = 6;
+    const char *one_op = NULL;
+    if (argc > 6 && strcmp(argv[4], "--only") == 0) {
+        g.only = argv[5];
+        g.prefix = "m";
+        one_op = argv[6];
+        first_model = 7;
     }
     for (const char *const *op = emu_case_ops(); *op && rc == 0; op++) {
         int before = g.n_case;
+        if (one_op && strcmp(one_op, *op) != 0) {
+            continue;
+        }
         rc = emu_cases(*op, add_case, &g);
         if (rc == 0 && g.n_case == before) {
             fprintf(stderr, "emu_gen: the op '%s' has no case (tests/emu/emu_case_ops.c)\n", *op);
             rc = -1;
         }
     }
-    rc = rc ? rc : check_templates(&g);
+    rc = rc || g.only ? rc : check_templates(&g);
     for (int i = first_model; i < argc && rc == 0; i++) {
         rc = add_model(&g, argv[i]);
     }
-    for (int i = g.n - 1; only && i >= 0; i--) {
-        if (strcmp(g.programs[i].kernel, only) != 0) {
+    for (int i = g.n - 1; g.only && i >= 0; i--) {
+        if (strcmp(g.programs[i].kernel, g.only) != 0) {
             g.programs[i] = g.programs[--g.n];
         }
     }
     qsort(g.programs, (size_t)g.n, sizeof *g.programs, by_kernel);
+    n_shard = g.only ? (g.n + n_shard - 1) / n_shard : n_shard;
     for (int i = 0; i < n_shard && rc == 0; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/shard_%02d.cpp", argv[2], i);

@@ -66,7 +66,7 @@ int emu_knob_cases(emu_case_fn fn, void *user)
     static const struct {
         const char *op;
         int every;
-    } ops[] = {{"linear", 8}, {"glu", 8}, {"rope_kv", 16}, {"attention", 8}};
+    } ops[] = {{"linear", 16}, {"glu", 16}, {"rope_kv", 24}, {"attention", 12}};
     int rc = 0;
     for (size_t i = 0; i < sizeof ops / sizeof *ops && rc == 0; i++) {
         picker p = {fn, user, 0, ops[i].every};

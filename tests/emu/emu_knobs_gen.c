@@ -8,8 +8,6 @@
 #include "emu_collect.h"
 #include "emu_exec.h"
 
-enum { FIRST_INDEX = 200000 };
-
 static int add_case(void *user, emu_case *c)
 {
     emu_collection *g = user;
@@ -54,7 +52,7 @@ static int add_case(void *user, emu_case *c)
 
 int main(int argc, char **argv)
 {
-    static emu_collection g = {.first_index = FIRST_INDEX};
+    static emu_collection g = {.prefix = "k"};
     qn_err err;
     if (argc != 4) {
         fprintf(stderr, "usage: emu_knobs_gen KERNEL_DIR OUT_DIR N_SHARD\n");

@@ -287,6 +287,16 @@ int emu_readable(const void *p, size_t bytes, emu_report *report)
     return host_range(p, bytes, report, "reads", false);
 }
 
+size_t emu_first_stored(const void *p, size_t bytes)
+{
+    const emu_cell *c = cells + ((const unsigned char *)p - arena);
+    size_t i = 0;
+    while (i < bytes && seq_of(c[i].write) == 0) {
+        i++;
+    }
+    return i;
+}
+
 void emu_access(const void *pointer, size_t bytes, emu_kind kind, emu_site site)
 {
     const unsigned char *p = (const unsigned char *)pointer;

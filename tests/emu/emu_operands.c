@@ -142,3 +142,14 @@ bool emu_half_products(const qn_cuda_list *list)
     }
     return false;
 }
+
+void emu_put_cache(uint64_t at, qn_cache_type type, const float *from, int rows, int heads, int dim)
+{
+    size_t unit = qn_cuda_kv_bytes(type, 1, dim), n = (size_t)rows * (size_t)heads;
+    uint8_t *raw = malloc(unit * n);
+    for (size_t i = 0; i < n; i++) {
+        qn_cuda_kv_put(type, from + i * (size_t)dim, raw + i * unit, dim);
+    }
+    emu_put(at, raw, unit * n);
+    free(raw);
+}

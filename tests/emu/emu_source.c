@@ -153,18 +153,18 @@ static void copy_text(copier *c, const char *name)
 /* The text of a persistent kernel (codegen/persistent.c): as it stands, with what it includes copied in, and
  * the words it changes given back their meaning. */
 static void persistent_program(FILE *f, const qn_kernel_files *files, const char *dir, const char *text,
-                               int index)
+                               const char *name)
 {
     static const char kernel[] = "#define QN_KERNEL persistent_";
-    char name[64];
-    fprintf(f, "\nnamespace p%d {\n", index);
+    char header[64];
+    fprintf(f, "\nnamespace %s {\n", name);
     for (const char *line = text; *line; line = next_line(line)) {
-        if (included(line, name)) {
+        if (included(line, header)) {
             copier c = {.f = f, .files = files, .dir = dir, .persistent = true};
-            copy_text(&c, name);
+            copy_text(&c, header);
             fputs("#line 1 \"persistent program\"\n", f);
         } else if (starts(line, kernel)) {
-            fprintf(f, "#define QN_KERNEL emu_p%d\n", index);
+            fprintf(f, "#define QN_KERNEL emu_%s\n", name);
         } else if (starts(line, "#define QN_VARIANT ")) {
             fputs("#undef QN_VARIANT\n#undef QN_KERNEL\n#undef QN_THREADS\n", f);
             fwrite(line, 1, (size_t)(next_line(line) - line), f);
@@ -176,18 +176,18 @@ static void persistent_program(FILE *f, const qn_kernel_files *files, const char
             "\n#undef blockIdx\n#undef gridDim\n#undef __syncthreads\n#undef QN_ENTRY\n"
             "#define blockIdx emu_builtin.block_idx\n#define gridDim emu_builtin.grid_dim\n"
             "#define QN_ENTRY(...) extern \"C\" void\n"
-            "void call(const uint64_t *args)\n{\n    emu_call(emu_p%d, args);\n}\n} // namespace p%d\n",
-            index, index);
+            "void call(const uint64_t *args)\n{\n    emu_call(emu_%s, args);\n}\n} // namespace %s\n",
+            name, name);
 }
 
 void emu_source_program(FILE *f, const qn_kernel_files *files, const char *dir, const char *text,
-                        const char *kernel, int index)
+                        const char *kernel, const char *name)
 {
     if (strstr(text, "#define QN_PERSISTENT ")) {
-        persistent_program(f, files, dir, text, index);
+        persistent_program(f, files, dir, text, name);
         return;
     }
-    fprintf(f, "\nnamespace p%d {\n", index);
+    fprintf(f, "\nnamespace %s {\n", name);
     for (const char *line = text; *line; line = next_line(line)) {
         if (!starts(line, "#")) {
             fwrite(line, 1, (size_t)(next_line(line) - line), f);
@@ -198,10 +198,10 @@ void emu_source_program(FILE *f, const qn_kernel_files *files, const char *dir, 
     if (variant) {
         sscanf(variant, "#define QN_VARIANT %d", &number);
     }
-    fprintf(f, "#undef QN_VARIANT\n#define QN_VARIANT %d\n#undef QN_KERNEL\n#define QN_KERNEL emu_p%d\n",
-            number, index);
+    fprintf(f, "#undef QN_VARIANT\n#define QN_VARIANT %d\n#undef QN_KERNEL\n#define QN_KERNEL emu_%s\n",
+            number, name);
     copier c = {.f = f, .files = files, .dir = dir};
     copy_text(&c, kernel);
-    fprintf(f, "\nvoid call(const uint64_t *args)\n{\n    emu_call(emu_p%d, args);\n}\n} // namespace p%d\n",
-            index, index);
+    fprintf(f, "\nvoid call(const uint64_t *args)\n{\n    emu_call(emu_%s, args);\n}\n} // namespace %s\n",
+            name, name);
 }

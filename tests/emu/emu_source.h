@@ -20,9 +20,9 @@ const emu_program *emu_source_find(const emu_program *table, int n, const char *
 /* Includes of every header that no constant of a program reaches: once, before all programs. */
 void emu_source_headers(FILE *f, const qn_kernel_files *files);
 
-/* One program: namespace p<index> with the constants and the template, its headers that use the constants
- * copied in. The kernel is emu_p<index>. dir: folder of the templates, for messages. */
+/* One program: namespace <name> with the constants and the template, its headers that use the constants
+ * copied in. The kernel is emu_<name>. dir: folder of the templates, for messages. */
 void emu_source_program(FILE *f, const qn_kernel_files *files, const char *dir, const char *text,
-                        const char *kernel, int index);
+                        const char *kernel, const char *name);
 
 #endif

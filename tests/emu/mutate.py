@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""How many single-line faults in kernel sources do the emulated op tests catch?
+"""How many single-line faults in kernel sources do the emulated tests catch?
 
-    mutate.py BUILD_DIR [--seed N] [--count N] [--file NAME]... [--log FILE.tsv] [--again FILE.tsv]
+    mutate.py BUILD_DIR [--seed N] [--count N] [--least N] [--file NAME]... [--log FILE.tsv] [--again FILE.tsv]
     mutate.py --report FILE.tsv [--notes FILE.tsv]
 
 Changes one thing in each of COUNT lines of kernel_src/ (a bound, an index, an operand, a barrier, a fence, a mask, a scale,
-a window's edge), each file getting a share by its length and at least two. For each mutant the programs of one template
-that uses the line are built, a few at a time, linked before the unchanged ones, and the cases of its op are run; the first
-that fails ends it. The log has one line a mutant: how, file, line, kind, old text, new text, what caught it.
+a window's edge), each file getting a share by its length and at least LEAST (2). For each mutant the programs of one template
+that uses the line are built, a few at a time, linked before the unchanged ones, and the cases of its op that launch one of
+them are run (of samplers and the persistent kernel: the tests they have instead); the first that fails ends it. The log has
+one line a mutant: how, file, line, kind, old text, new text, what caught it.
 
-A log that is there already is gone on with. --again runs the mutants of a log again that are not "caught" there (for instance after new cases). --report prints a log as the
-table of docs/mutation-report.md; the notes, a line a mutant (file, old text, new text, note), say what survivors are.
-Needs a build with the target emu_ops. Runs one mutant at a time; `nice` it.
+A log that is there already is gone on with. --again runs the mutants of a log again that are not "caught" there (for
+instance after new cases). --report prints a log as the table of docs/mutation-report.md; the notes, a line a mutant (file,
+old text, new text, note), say what survivors are. Needs a build with the targets emu_ops, emu_sample and emu_model. Runs
+one mutant at a time; `nice` it.
 """
 import argparse
+import json
 import os
 import random
 import re
@@ -26,22 +29,25 @@ import tempfile
 OPS = {"altup.cu": "altup", "argmax.cu": "argmax", "attention_decode.cu": "attention",
        "attention_mma.cu": "attention", "attention_rope.cu": "attention", "kv_expand.cu": "attention", "attention_prefill.cu": "attention",
        "attention_wgmma.cu": "attention", "dequant.cu": "linear", "dequant_fp8.cu": "linear", "product_wgmma.cu": "linear",
-       "to_fp8.cu": "linear", "embed.cu": "embed", "glu.cu": "glu", "glu_act.cu": "glu", "glu_rows.cu": "glu", "norm_rows.cu": "norm", "rope_rows.cu": "rope_kv",
+       "to_fp8.cu": "linear", "embed.cu": "embed", "glu.cu": "glu", "glu_act.cu": "glu", "glu_rows.cu": "glu", "norm_rows.cu": "norm linear", "rope_rows.cu": "rope_kv attention",
        "glu_q8.cu": "glu", "latent_kv.cu": "latent_kv", "linear.cu": "linear", "linear_post.cu": "linear",
-       "linear_q8.cu": "linear", "linear_cols.cu": "linear", "glu_cols.cu": "glu", "linear_half.cu": "linear",
-       "glu_half.cu": "glu", "mix.cu": "mix", "mul.cu": "mul", "norm.cu": "norm", "quantise.cu": "linear",
-       "repack.cu": "linear", "rescale.cu": "rescale", "rope_kv.cu": "rope_kv", "select.cu": "select", "to_half.cu": "linear"}
-# Variants whose cases are run; others: the default one.
-VARIANTS = {"attention_prefill.cu": ["sm80", "sm75"], "attention_wgmma.cu": ["sm90a"], "product_wgmma.cu": ["sm90a"]}
+       "linear_q8.cu": "linear", "linear_cols.cu": "linear", "linear_rows.cu": "linear", "glu_cols.cu": "glu", "linear_half.cu": "linear",
+       "glu_half.cu": "glu", "mix.cu": "mix", "mul.cu": "mul", "norm.cu": "norm linear", "quantise.cu": "linear",
+       "persistent.cu": "-", "product.cu": "linear", "product_q8.cu": "linear", "sample_full.cu": "argmax", "sample_topk.cu": "argmax",
+       "attention_tma.cu": "attention", "repack.cu": "linear", "rescale.cu": "rescale", "rope_kv.cu": "rope_kv", "select.cu": "select", "to_half.cu": "linear"}
+# Other test programs than emu_ops: a template's, with their runs.
+SAMPLER = ("emu_sample", [[], ["large"]])
+PROGRAMS = {"sample_topk.cu": SAMPLER, "sample_full.cu": SAMPLER, "persistent.cu": ("emu_model", None)}
 # Templates through which a header's lines are tried, one after the other.
 HEADERS = {"attention_rows.cuh": ["attention_prefill.cu", "attention_wgmma.cu"], "epilogue.cuh": ["linear_post.cu", "linear_q8.cu"],
            "fp8.cuh": ["to_fp8.cu", "dequant_fp8.cu"], "gemv.cuh": ["linear.cu"], "gemv_q8.cuh": ["linear_q8.cu", "glu_q8.cu"],
-           "gemv_cols.cuh": ["linear_cols.cu"], "gemv_half.cuh": ["linear_half.cu"], "planes.cuh": ["linear_q8.cu", "linear.cu", "dequant.cu"],
+           "gemv_cols.cuh": ["linear_cols.cu", "glu_cols.cu"], "gemv_half.cuh": ["linear_half.cu", "glu_half.cu"], "planes.cuh": ["linear_q8.cu", "linear.cu", "dequant.cu"],
            "quantise.cuh": ["quantise.cu", "linear_q8.cu"], "reduce.cuh": ["norm.cu", "to_half.cu"], "row_sum.cuh": ["linear_q8.cu"], "half_row.cuh": ["to_half.cu"],
-           "attention_mma.cuh": ["attention_rope.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu"], "chunk.cuh": ["norm_rows.cu", "glu_rows.cu"], "attention_wgmma.cuh": ["attention_wgmma.cu"]}
-# The emulator's twins stand for them, they only declare, or other tests than those of ops run them.
-NOT_MUTATED = {"again.cuh", "attention_tma.cu", "persistent.cu", "persistent_begin.cuh", "product.cu", "product_q8.cu", "ptx.cuh",
-               "read_limit.cu", "sample.cuh", "sample_full.cu", "sample_topk.cu", "types.cuh"}
+           "attention_mma.cuh": ["attention_rope.cu", "attention_mma.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu", "attention_rope.cu"],
+           "query_tile.cuh": ["attention_tma.cu", "rope_rows.cu"], "chunk.cuh": ["norm_rows.cu", "glu_rows.cu"], "attention_wgmma.cuh": ["attention_wgmma.cu", "attention_tma.cu"],
+           "sample.cuh": ["sample_topk.cu", "sample_full.cu"], "persistent_begin.cuh": ["persistent.cu"]}
+# The emulator's twins stand for them, or they only declare.
+NOT_MUTATED = {"again.cuh", "ptx.cuh", "read_limit.cu", "types.cuh"}
 SOURCE = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernel_src"))
 PART = 16  # programs that are built before the cases are tried
 
@@ -111,7 +117,7 @@ def mutants_of(path, name, rng):
     return found
 
 
-def choose(kernel_dir, files, count, rng):
+def choose(kernel_dir, files, count, least, rng):
     """Mutants in the order they are tried, and how many each file is to have: kinds and lines alternate."""
     quota, order = {}, {}
     for name in sorted(os.listdir(kernel_dir)):
@@ -130,19 +136,36 @@ def choose(kernel_dir, files, count, rng):
         order[name].sort(key=lambda pair: pair[0])
         quota[name] = len({m[1] for m in found})
     lines = sum(quota.values())
-    spare = max(count - 2 * len(quota), 0)
-    return {n: [m for _, m in order[n]] for n in quota}, {n: 2 + round(spare * quota[n] / lines) for n in quota}
+    spare = max(count - least * len(quota), 0)
+    names = list(quota)
+    rng.shuffle(names)  # a run that is ended early has tried files at random
+    return {n: [m for _, m in order[n]] for n in names}, {n: least + round(spare * quota[n] / lines) for n in quota}
 
 
-def commands(build):
-    """Compile command of a shard, link command of emu_ops, as argument lists, from the build's own files."""
-    make = os.path.join(build, "tests", "CMakeFiles")
-    with open(os.path.join(make, "emu_kernels.dir", "flags.make")) as f:
+def compile_command_of(build):
+    """Compile command of a shard as an argument list, from the build's own files."""
+    with open(os.path.join(build, "tests", "CMakeFiles", "emu_kernels.dir", "flags.make")) as f:
         flags = dict(line.split(" = ", 1) for line in f.read().splitlines() if " = " in line)
-    compile_command = ["g++"] + shlex.split(flags.get("CXX_DEFINES", "") + " " + flags.get("CXX_INCLUDES", "") + " " +
-                                            flags.get("CXX_FLAGS", ""))
-    with open(os.path.join(make, "emu_ops.dir", "link.txt")) as f:
-        return compile_command, shlex.split(f.read())
+    return ["g++"] + shlex.split(flags.get("CXX_DEFINES", "") + " " + flags.get("CXX_INCLUDES", "") + " " + flags.get("CXX_FLAGS", ""))
+
+
+def link_command_of(build, program, work):
+    """Link command of a test program, with the mutant's object before the others."""
+    with open(os.path.join(build, "tests", "CMakeFiles", program + ".dir", "link.txt")) as f:
+        command = shlex.split(f.read())
+    command[command.index("-o") + 1] = os.path.join(work, program)
+    command.insert(next(i for i, a in enumerate(command) if a.endswith(".o")), os.path.join(work, "mutant.o"))
+    return command
+
+
+def persistent_run(tests):
+    """Model, and arguments of emu_model."""
+    goldens = os.path.join(SOURCE, "..", "tests", "data", "goldens", "archs")
+    with open(os.path.join(goldens, "manifest.json")) as f:
+        m = next(m for m in json.load(f) if m["name"] == "llama")
+    model = os.path.join(tests, "emu_programs", "models", "llama.gguf")
+    return model, [model, os.path.join(goldens, "llama.tokens"), os.path.join(goldens, "llama.xlogits"), str(m["n_vocab"]),
+                   str(m["tol"]["xlogits_f16_kv"]), "persistent"]
 
 
 def run(command, cwd, limit):
@@ -160,7 +183,7 @@ def shorten(out, root):
     return re.sub(r"\s+", " ", re.sub(r"0x[0-9a-f]+", "", text))[:150]
 
 
-def try_mutant(build, source, mutant, compile_command, link, work):
+def try_mutant(build, source, mutant, work):
     name, number, _, old, text = mutant
     kernels = os.path.join(work, "kernel_src")
     shutil.rmtree(kernels, ignore_errors=True)
@@ -175,36 +198,39 @@ def try_mutant(build, source, mutant, compile_command, link, work):
     with open(path, "w", encoding="utf-8") as f:
         f.writelines(lines)
     for template in templates_of(name):
-        how, why = try_template(build, source, kernels, template, compile_command, link, work)
-        if how != "survived":
-            break
+        for op in OPS[template].split():
+            how, why = try_template(build, source, kernels, template, op, work)
+            if how != "survived":
+                return how, why
     return how, why
 
 
-def try_template(build, source, kernels, template, compile_command, link, work):
+def try_template(build, source, kernels, template, op, work):
     tests = os.path.join(build, "tests")
-    gen = [os.path.join(tests, "emu_gen"), kernels, work]
-    rc, out = run(gen + ["1", "--only", template], tests, 60)
+    gen = [os.path.join(tests, "emu_gen"), kernels, work, str(PART), "--only", template, op]
+    program, runs = PROGRAMS.get(template, ("emu_ops", [[op, "--added"]]))
+    if template == "persistent.cu":
+        model, arguments = persistent_run(tests)
+        gen.append(model)
+        runs = [arguments]
+    rc, out = run(gen, tests, 300)
     if rc:
         return "no program", out.splitlines()[-1] if out else ""
     n_part = max(1, -(-int(re.search(r"(\d+) programs", out).group(1)) // PART))
-    run(gen + [str(n_part), "--only", template], tests, 60)
-    flags = [a.replace(source, kernels) for a in compile_command]
+    flags = [a.replace(source, kernels) for a in compile_command_of(build)]
+    link = link_command_of(build, program, work)
     for part in range(n_part):
-        rc, out = run(flags + ["-c", os.path.join(work, "shard_%02d.cpp" % part), "-o", os.path.join(work, "mutant.o")], tests, 600)
+        rc, out = run(flags + ["-c", os.path.join(work, "shard_%02d.cpp" % part), "-o", os.path.join(work, "mutant.o")], tests, 1800)
         if rc:
             errors = [line for line in out.splitlines() if "error" in line]
             return "no program", errors[0][-100:] if errors else ""
-        command = list(link)
-        command[command.index("-o") + 1] = os.path.join(work, "emu_ops")
-        command.insert(next(i for i, a in enumerate(command) if a.endswith(".o")), os.path.join(work, "mutant.o"))
-        rc, out = run(command, tests, 120)
+        rc, out = run(link, tests, 600)
         if rc:
             return "no program", out[-100:]
-        for variant in VARIANTS.get(template, ["sm80"]):
-            rc, out = run([os.path.join(work, "emu_ops"), OPS[template], "", variant], tests, 300)
+        for arguments in runs:
+            rc, out = run([os.path.join(work, program)] + arguments, tests, 1800)
             if rc:
-                return "caught", shorten(out, kernels)
+                return "caught", shorten(out, kernels) or "ended with status %d" % rc
     return "survived", ""
 
 
@@ -242,6 +268,7 @@ def main():
     parser.add_argument("build", nargs="?")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=90)
+    parser.add_argument("--least", type=int, default=2, help="mutants of each file")
     parser.add_argument("--file", action="append", help="only mutants of this kernel source")
     parser.add_argument("--log")
     parser.add_argument("--again", help="a log whose mutants that were not caught are tried again")
@@ -253,12 +280,11 @@ def main():
     if not a.build:
         parser.error("BUILD_DIR is needed")
     source = SOURCE
-    compile_command, link = commands(a.build)
     if a.again:
         todo = [(r[1], int(r[2]), r[3], r[4], r[5]) for r in read_log(a.again) if r[0] != "caught"]
         lists, quota = {"": todo}, {"": len(todo)}
     else:
-        lists, quota = choose(source, a.file, a.count, random.Random(a.seed))
+        lists, quota = choose(source, a.file, a.count, a.least, random.Random(a.seed))
     done = {}
     if a.log and os.path.exists(a.log):  # a run that was ended goes on
         done = {tuple(r[1:6]): r for r in read_log(a.log)}
@@ -274,7 +300,7 @@ def main():
                 if known:
                     left -= known[0] in ("caught", "survived")
                     continue
-                how, why = try_mutant(os.path.abspath(a.build), source, mutant, compile_command, link, work)
+                how, why = try_mutant(os.path.abspath(a.build), source, mutant, work)
                 left -= how in ("caught", "survived")
                 tally[how] = tally.get(how, 0) + 1
                 print("\t".join([how] + [str(m) for m in mutant] + [why]), file=log, flush=True)
