@@ -7,8 +7,8 @@
 // Fails (exit 1) when the mean of KL(reference || logits) over the positions exceeds MAX_KL, when a logit is
 // NaN or Inf, when rows are missing, or when the most likely token differs where the reference's two most
 // likely lie more than 0.25 apart. That reference is the F32 distribution for `exact`; for `fast` it is the
-// other engine's run of the file as it is; with `kl` such tokens are only counted, as for `fast`. Prints one line with the figures. Exit 2: usage, or a file that
-// cannot be read.
+// other engine's run of the file as it is; with `kl` such tokens are only counted, as for `fast`. Prints one
+// line with the figures. Exit 2: usage, or a file that cannot be read.
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
