@@ -2,8 +2,8 @@
 // dimensions of which the 16-byte pieces of a row lie as the tensor cores read them (piece c of row r at
 // c ^ (r % 8)), behind them a factor a row. Tiles of all heads lie side by side, then those of the next 128
 // rows. defines: query_power, query_tile_rows, query_tile_bytes, query_factor_at, query_piece_at
-#ifndef QN_QUERY_TILE_CUH
-#define QN_QUERY_TILE_CUH
+#pragma once
+
 #include "types.cuh"
 
 constexpr int query_tile_rows = 128;
@@ -34,5 +34,3 @@ QN_DEV float query_power(float top, float *up)
     *up = __uint_as_float((u32)(127 + e) << 23);
     return __uint_as_float((u32)(127 - e) << 23);
 }
-
-#endif

@@ -21,8 +21,8 @@ static const char *const outputs[] = {"table", "json", NULL};
 static const qn_opt profile_opts[] = {
     {"-p, --n-prompt", "N", "Tokens of the measured chunk; 1: a decode step. Default: 1.", QN_OPT_INT,
      offsetof(profile_args, n_prompt), 1, 1 << 20},
-    {"-n, --n-gen", "N", "Decode steps that are measured, each at the depth of -d: as -p 1 -r N.", QN_OPT_INT,
-     offsetof(profile_args, n_gen), 1, 1000},
+    {"-n, --n-gen", "N", "Decode steps that are measured, each at the depth of -d: as -p 1 -r N. Default: 9.",
+     QN_OPT_INT, offsetof(profile_args, n_gen), 1, 1000},
     {"-d, --n-depth", "N", "Tokens that are there before it. Default: 0.", QN_OPT_INT,
      offsetof(profile_args, depth), 0, 1 << 30},
     {"-r, --repetitions", "N", "Passes; each step shows its median. Default: 9.", QN_OPT_INT,
