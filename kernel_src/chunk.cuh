@@ -1,6 +1,6 @@
 // chunk.cuh: rows that a block reads in pieces of 16 or 8 bytes a thread, all of them asked for before the
-// first is used, and keeps in registers. defines: products_up, chunk4, load4, store4, store4_16bit,
-// block_sum_max
+// first is used, and keeps in registers. defines: products_up, chunk4, load4, value4, value_of,
+// store4, store4_16bit, block_sum_max
 #ifndef QN_CHUNK_CUH
 #define QN_CHUNK_CUH
 #include "half_row.cuh"
@@ -33,6 +33,12 @@ template <int HALF> QN_DEV float value4(const chunk4 &x, int e)
     } else {
         return __uint_as_float(x.raw[e]);
     }
+}
+
+// Value e of a piece of 16 bytes as it came: of four f32, or (HALF) of eight f16.
+template <int HALF> QN_DEV float value_of(const u32x4 &x, int e)
+{
+    return value4<HALF>(chunk4{{x.x, x.y, x.z, x.w}}, e);
 }
 
 QN_DEV void store4(float *p, int c, const float v[4])

@@ -7,17 +7,6 @@
 constexpr int n = spec::n_ff, wide = spec::half_in ? 8 : 4, chunks = n / wide;
 constexpr int per_thread = (chunks + spec::threads - 1) / spec::threads;
 
-// Value e of a piece of 16 bytes.
-QN_DEV float value_of(const u32x4 &x, int e)
-{
-    const u32 words[4] = {x.x, x.y, x.z, x.w};
-    if constexpr (spec::half_in) {
-        return half_to_float((half_t)(words[e / 2] >> (e % 2 * 16)));
-    } else {
-        return __uint_as_float(words[e]);
-    }
-}
-
 // 1 / (1 + e^-x), to some units in the last place.
 QN_DEV float logistic(float x)
 {
@@ -70,7 +59,8 @@ QN_KERNEL(const qn_state *st, const u8 *y, float *row_scale, float *out, i64 out
         const bool there = chunks % spec::threads == 0 || c < chunks;
 #pragma unroll
         for (int e = 0; e < wide; e++) {
-            float a = value_of(g[k], e) * gate_factor, b = value_of(u[k], e) * up_factor;
+            float a = value_of<spec::half_in>(g[k], e) * gate_factor,
+                  b = value_of<spec::half_in>(u[k], e) * up_factor;
             if (spec::has_bias && there) {
                 a += gate_bias[wide * c + e];
                 b += up_bias[wide * c + e];

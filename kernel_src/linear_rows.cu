@@ -9,17 +9,6 @@
 constexpr int wide = spec::half_in ? 8 : 4, chunks = spec::n_out / wide;
 constexpr int per_thread = (chunks + spec::threads - 1) / spec::threads;
 
-// Value e of a piece of 16 bytes.
-QN_DEV float value_of(const u32x4 &x, int e)
-{
-    const u32 words[4] = {x.x, x.y, x.z, x.w};
-    if constexpr (spec::half_in) {
-        return half_to_float((half_t)(words[e / 2] >> (e % 2 * 16)));
-    } else {
-        return __uint_as_float(words[e]);
-    }
-}
-
 QN_ENTRY(spec::threads, spec::threads <= 512 ? 1024 / spec::threads : 1)
 QN_KERNEL(const qn_state *st, const u8 *y, float *row_scale, const float *base, i64 base_stride, float *out,
           i64 out_stride, const float *b0, const float *s0, const float *b1, const float *s1, const float *b2,
@@ -59,7 +48,8 @@ QN_KERNEL(const qn_state *st, const u8 *y, float *row_scale, const float *base, 
 #pragma unroll
         for (int e = 0; e < wide; e++) {
             const int at = wide * c + e;
-            v[k][e] = linear_epilogue(value_of(x[k], e) * factor, at, load_tail(at, bias, scale, div));
+            v[k][e] = linear_epilogue(value_of<spec::half_in>(x[k], e) * factor, at,
+                                      load_tail(at, bias, scale, div));
             if (spec::residual) {
                 v[k][e] = value4<0>(sum[k][e / 4], e % 4) + v[k][e];
             }

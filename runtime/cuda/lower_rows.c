@@ -1,5 +1,7 @@
 /* lower_rows.c: element-wise steps of prompts whose rows 16 bytes fit: norm_rows.cu, glu_rows.cu,
  * rope_rows.cu, and what follows a product, linear_rows.cu. Their products may come as f16. */
+#include <string.h>
+
 #include "cuda/lower_internal.h"
 
 /* clang-format off */
@@ -118,24 +120,38 @@ int qn_lower_norm_rows(lowerer *l)
     return qn_lower_launch(l, &k);
 }
 
+/* A launch with a block a row of n values, `each` pieces of 16 bytes a thread; half, f32: qn_lower_half_out.
+ */
+static launch launch_of_rows(const lowerer *l, const char *kernel, int n, int each, int half, bool f32)
+{
+    uint32_t threads = threads_for(n / (l->half_in ? 8 : 4), each);
+    return (launch){.kernel = kernel,
+                    .consts = {CONST("threads", (int)threads), CONST("scaled", l->scaled),
+                               CONST_SYMBOL("half_in", l->half_in), CONST_SYMBOL("half_out", half),
+                               CONST("f32_out", f32)},
+                    .n_const = 5,
+                    .threads = threads,
+                    .shared = threads / 32 * 4,
+                    .rows_axis = 0};
+}
+
 int qn_lower_glu_rows(lowerer *l, int half, bool f32)
 {
     const qn_step *s = l->step;
     const qn_cuda_mem *m = l->opts->mem;
-    uint32_t threads = threads_for(s->spec.glu.n_ff / (l->half_in ? 8 : 4), GLU_PIECES);
-    launch k = {.kernel = "glu_rows.cu",
-                .consts = {CONST("threads", (int)threads), CONST("scaled", l->scaled),
-                           CONST_SYMBOL("half_in", l->half_in), CONST_SYMBOL("half_out", half),
-                           CONST("f32_out", f32)},
-                .n_const = 5,
-                .threads = threads,
-                .shared = threads / 32 * 4,
-                .rows_axis = 0,
-                .args = {m->state, m->product, m->row_scale, qn_lower_at(l, s->out[0]),
-                         qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[1]),
-                         qn_lower_weight(l, s->w[2]), qn_lower_weight(l, s->w[4]),
-                         qn_lower_weight(l, s->w[5]), m->a16},
-                .n_arg = 10};
+    launch k = launch_of_rows(l, "glu_rows.cu", s->spec.glu.n_ff, GLU_PIECES, half, f32);
+    const uint64_t args[] = {m->state,
+                             m->product,
+                             m->row_scale,
+                             qn_lower_at(l, s->out[0]),
+                             qn_lower_stride(l, s->out[0]),
+                             qn_lower_weight(l, s->w[1]),
+                             qn_lower_weight(l, s->w[2]),
+                             qn_lower_weight(l, s->w[4]),
+                             qn_lower_weight(l, s->w[5]),
+                             m->a16};
+    k.n_arg = sizeof args / sizeof *args;
+    memcpy(k.args, args, sizeof args);
     return qn_lower_launch(l, &k);
 }
 
@@ -145,20 +161,17 @@ int qn_lower_linear_rows(lowerer *l)
     const qn_cuda_mem *m = l->opts->mem;
     bool f32 = true;
     int half = qn_lower_half_out(l, s->out[0], &f32);
-    uint32_t threads = threads_for(s->spec.linear.n_out / (l->half_in ? 8 : 4), LINEAR_PIECES);
-    launch k = {.kernel = "linear_rows.cu",
-                .consts = {CONST("threads", (int)threads), CONST("scaled", l->scaled),
-                           CONST_SYMBOL("half_in", l->half_in), CONST_SYMBOL("half_out", half),
-                           CONST("f32_out", f32)},
-                .n_const = 5,
-                .threads = threads,
-                .shared = threads / 32 * 4,
-                .rows_axis = 0,
-                .args = {m->state, m->product, m->row_scale, qn_lower_at(l, s->in[1]),
-                         qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
-                         qn_lower_stride(l, s->out[0])},
-                .n_arg = 7};
+    launch k = launch_of_rows(l, "linear_rows.cu", s->spec.linear.n_out, LINEAR_PIECES, half, f32);
+    const uint64_t args[] = {m->state,
+                             m->product,
+                             m->row_scale,
+                             qn_lower_at(l, s->in[1]),
+                             qn_lower_stride(l, s->in[1]),
+                             qn_lower_at(l, s->out[0]),
+                             qn_lower_stride(l, s->out[0])};
     static const int roles[7] = {1, 2, 4, 5, 7, 8, 9};
+    k.n_arg = sizeof args / sizeof *args;
+    memcpy(k.args, args, sizeof args);
     for (int i = 0; i < 7; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[roles[i]]);
     }

@@ -7,6 +7,24 @@
 #include "codegen/op.h"
 #include "emu_cases.h"
 
+/* The product, of weights of type `second`, that reads the n_in values of a step of weights of type `first`.
+ */
+static void add_reader(emu_case *c, qn_type first, qn_type second, int n_in, int n_out)
+{
+    qn_step *s = &c->steps[1];
+    s->op = &qn_ops[QN_OP_LINEAR];
+    s->out[0] = (qn_view){4, 0, n_out};
+    s->w[0] = case_tensor(c, second, n_in, n_out, 0.1f);
+    s->spec.linear = (qn_spec_linear){.n_in = n_in,
+                                      .n_out = n_out,
+                                      .n_seg = 1,
+                                      .seg_out = {n_out},
+                                      .seg_dtype = {(int)second, -1, -1},
+                                      .out_scale = 1};
+    c->plans.prefill.n_step = c->plans.decode.n_step = 2;
+    c->tol_many = first == QN_BF16 || second == QN_BF16 ? 1e-3 : 1e-5;
+}
+
 int emu_make_glu_chain(emu_case *c, const int *f)
 {
     static const qn_type firsts[4] = {QN_Q4_K, QN_Q8_0, QN_F32, QN_BF16};
@@ -41,17 +59,7 @@ int emu_make_glu_chain(emu_case *c, const int *f)
                                   .up_dtype = (int)type,
                                   .has_bias = f[4],
                                   .has_scale = f[5]};
-    s[1].op = &qn_ops[QN_OP_LINEAR];
-    s[1].out[0] = (qn_view){4, 0, n_out};
-    s[1].w[0] = case_tensor(c, second, n_ff, n_out, 0.1f);
-    s[1].spec.linear = (qn_spec_linear){.n_in = n_ff,
-                                        .n_out = n_out,
-                                        .n_seg = 1,
-                                        .seg_out = {n_out},
-                                        .seg_dtype = {(int)second, -1, -1},
-                                        .out_scale = 1};
-    c->plans.prefill.n_step = c->plans.decode.n_step = 2;
-    c->tol_many = type == QN_BF16 || second == QN_BF16 ? 1e-3 : 1e-5;
+    add_reader(c, type, second, n_ff, n_out);
     snprintf(c->name, sizeof c->name, "glu type %d to %d, n_ff %d fused %d act %d bias %d scale %d",
              (int)type, (int)second, n_ff, fused, f[3] + 1, f[4], f[5]);
     return 0;
@@ -95,17 +103,7 @@ int emu_make_act_chain(emu_case *c, const int *f)
         s[0].w[3 * k + 1] = s[0].spec.linear.seg_bias[k] ? case_tensor(c, QN_F32, rows, 1, 1) : NULL;
         s[0].w[3 * k + 2] = s[0].spec.linear.seg_scale[k] ? case_tensor(c, QN_F32, 1, 1, 2) : NULL;
     }
-    s[1].op = &qn_ops[QN_OP_LINEAR];
-    s[1].out[0] = (qn_view){4, 0, n_out};
-    s[1].w[0] = case_tensor(c, second, width, n_out, 0.1f);
-    s[1].spec.linear = (qn_spec_linear){.n_in = width,
-                                        .n_out = n_out,
-                                        .n_seg = 1,
-                                        .seg_out = {n_out},
-                                        .seg_dtype = {(int)second, -1, -1},
-                                        .out_scale = 1};
-    c->plans.prefill.n_step = c->plans.decode.n_step = 2;
-    c->tol_many = type == QN_BF16 || second == QN_BF16 ? 1e-3 : 1e-5;
+    add_reader(c, type, second, width, n_out);
     c->tol_many *= acts[f[3]] == QN_ACT_RELU2 ? 4 : 1; /* a square has twice the relative error */
     snprintf(c->name, sizeof c->name,
              "linear type %d act %d to %d, n %d and %d bias and scale %d residual %d", (int)type, acts[f[3]],
