@@ -204,6 +204,14 @@ QN_DEV void finish_first(const areas &s, work &u)
     release(empty(s, 0, u.i % spec::stages));
 }
 
+// No product reads the pair's queries any more.
+QN_DEV void release_shared(const areas &s)
+{
+    if constexpr (spec::q_tiles && q_shared) {
+        release(s.barriers + TILE_EMPTY);
+    }
+}
+
 // The pair's last values.
 QN_DEV void start_last(const areas &s, work &u)
 {
@@ -218,6 +226,9 @@ QN_DEV void attend(const areas &s, const place &p, work &u)
     row_pair keep;
     const int oldest = p.low / spec::keys;
     int n = (p.end - 1) / spec::keys, stage = u.i % spec::stages, i = u.i;
+    if (n == oldest) {
+        release_shared(s);
+    }
     shape_scores(u.scores, u.w, n * spec::keys, p);
     softmax_step(u.w, u.scores, keep);
     take_weights(u.w, u.weights, u.scores, keep);
@@ -234,6 +245,9 @@ QN_DEV void attend(const areas &s, const place &p, work &u)
         ptx_wgmma_wait<1>();
         ptx_pin<spec::keys / 2>(&u.scores[0][0][0]);
         release(empty(s, 0, next));
+        if (n - 1 == oldest) {
+            release_shared(s);
+        }
         shape_scores(u.scores, u.w, (n - 1) * spec::keys, p);
         softmax_step(u.w, u.scores, keep);
         ptx_pin<spec::keys / 2>(&u.scores[0][0][0]);
@@ -272,9 +286,6 @@ QN_DEV void consume(const areas &s, const qn_state *st, const float *q, i64 q_st
     finish_first(s, u);
     for (int k = 1;; k++) {
         attend(s, p, u);
-        if constexpr (spec::q_tiles && q_shared) {
-            release(s.barriers + TILE_EMPTY); // no product reads the queries any more
-        }
         if constexpr (ahead) {
             t = next_pair(s, k);
             if (t < 0) {
