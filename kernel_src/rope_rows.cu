@@ -29,9 +29,12 @@ QN_DEV unit unit_of(int step)
 {
     const int at = step * per_step + (int)threadIdx.x / lanes;
     unit u;
-    u.there = at < n_unit;
-    u.is_q = at < spec::n_head;
-    u.is_v = at >= spec::n_head + spec::n_head_kv;
+    // Most steps are known to be of one kind only.
+    const int first = step * per_step, end = first + per_step;
+    u.there = end <= n_unit || at < n_unit;
+    u.is_q = end <= spec::n_head || (first < spec::n_head && at < spec::n_head);
+    u.is_v = end > spec::n_head + spec::n_head_kv &&
+             (first >= spec::n_head + spec::n_head_kv || at >= spec::n_head + spec::n_head_kv);
     u.h = u.is_q ? at : u.is_v ? at - spec::n_head - spec::n_head_kv : at - spec::n_head;
     return u;
 }
@@ -95,17 +98,17 @@ QN_DEV void norm_head(float v[8], const unit &u, const float *q_norm, const floa
     }
 }
 
-// t: the turns of this lane's values (of pairs side by side: of its first four).
+// t: the turns of this lane's values (of pairs side by side: of its first four; else with the sign of a
+// head's half).
 QN_DEV void rotate_head(float v[8], const unit &u, const f32x2 t[8])
 {
     const int d0 = (int)threadIdx.x % lanes * 8;
     if (spec::rope_style == ROPE_NEOX) {
         const bool turns = d0 < 2 * half_rot && !u.is_v;
-        const float sign = d0 < half_rot ? -1.0f : 1.0f;
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             const float other = __shfl_xor_sync(0xffffffffu, v[e], half_rot / 8);
-            v[e] = turns ? v[e] * t[e].x + sign * other * t[e].y : v[e];
+            v[e] = turns ? v[e] * t[e].x + other * t[e].y : v[e];
         }
     } else {
 #pragma unroll
@@ -129,6 +132,7 @@ QN_DEV void take_turns(f32x2 t[8], const f32x2 *turns)
         t[e] = f32x2{1.0f, 0.0f};
         if (first + e < half_rot) {
             t[e] = turns[first + e];
+            t[e].y = spec::rope_style == ROPE_NEOX && d0 < half_rot ? -t[e].y : t[e].y;
         }
     }
 }
