@@ -164,14 +164,14 @@ QN_KERNEL(const qn_state *st, const u8 *q, const u8 *k, const u8 *v, i64 stride,
         }
     }
     const float factor = (spec::scaled ? row_scale[row] : 1.0f) * products_up;
+    const i64 slot = (i64)row_seq(st, row) * spec::kv_rows + pos % spec::kv_rows;
+    const float temperature = query_factor(pos);
     f32x2 *turns = qn_shared<f32x2>(0), mine[8];
     if (spec::rope_style != ROPE_NONE) {
         find_turns<spec::threads>(turns, pos, freq);
         __syncthreads();
         take_turns(mine, turns);
     }
-    const i64 slot = (i64)row_seq(st, row) * spec::kv_rows + pos % spec::kv_rows;
-    const float temperature = query_factor(pos);
 #pragma unroll
     for (int s = 0; s < steps; s++) {
         const unit u = unit_of(s);
