@@ -53,7 +53,9 @@ typedef struct qn_exec_opts {
     bool plain_gemv;        /* f16 and bf16 weights: a warp a row, as for f32 weights */
     bool plain_attention;   /* prompts through the kernels of decode */
     bool flash_attention;   /* prompts not through attention_tma.cu, where it serves (sm_90a) */
-    bool tma_attention;     /* a card or driver without what it needs is an error */
+    /* Prompts through attention_tma.cu with 128 query rows a block, however few there are; a card or driver
+     * without what it needs is an error. */
+    bool tma_attention;
     bool f32_products;      /* prompts: no products as f16 */
     qn_weight_cache weight_cache;
     qn_prefill prefill;

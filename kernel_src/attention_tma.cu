@@ -1,19 +1,21 @@
 // attention_tma.cu: attention of many query rows by the products of warpgroups (sm_90a), where a warp of its
 // own has the tensor memory accelerator bring keys and values (after FlashAttention-3: Shah et al., 2024).
-// Each tile has two barriers, "full" and "empty", so that the two warpgroups may drift apart; blocks stay and
-// take (head, rows) pairs from a counter, those with the most keys first. As many dimensions of k as of v, a
+// Each tile has two barriers, "full" and "empty", so that warpgroups may drift apart. spec::stay: blocks take
+// (head, rows) pairs from a counter, those with the most keys first; else a block has one, for few pairs
+// (spec::warps 4: 64 rows, two blocks a multiprocessor). As many dimensions of k as of v, a
 // multiple of 8; queries in registers, or in shared memory where there are over 128. Where spec::q_tiles they
 // come as tiles (query_tile.cuh), which the producing warp brings too, else as f32 rows that the consumers
-// convert. Launch: as many blocks as fit; 32 * spec::warps threads of consumers, then 128 of which one
-// produces. shared: 1024 bytes to align, K and V spec::stages times [keys][64] a 64 dimensions, where
-// q_shared or q_tiles the queries [block_rows][64] a 64 dimensions, where q_tiles their factors, barriers.
-// maps: of the caches, boxes of 64 values x keys x dimensions / 64 x 1 head, or (where 64 does not divide the
-// dimensions) spec::boxes of 64 values side by side, the last one zero beyond the head; counter: two words,
-// zero between launches.
+// convert. Grid: as many blocks as fit, or (n_head, blocks of rows); 32 * spec::warps threads of consumers,
+// then 128 of which one produces. shared: 1024 bytes to align, K and V spec::stages times [keys][64] a 64
+// dimensions, where q_shared or q_tiles the queries [block_rows][64] a 64 dimensions, where q_tiles their
+// factors, barriers. maps: of the caches, boxes of 64 values x keys x dimensions / 64 x 1 head, or (where 64
+// does not divide the dimensions) spec::boxes of 64 values side by side, the last one zero beyond the head;
+// counter: two words, zero between launches.
 #include "attention_wgmma.cuh"
 
 constexpr int wide = (spec::k_dim + 63) / 64 * 64, tile_bytes = spec::keys * wide * 2;
-constexpr int query_bytes = spec::q_tiles ? query_tile_bytes(wide) : q_shared ? block_rows * wide * 2 : 0;
+constexpr int query_bytes = spec::q_tiles || q_shared ? block_rows * wide * 2 : 0,
+              factor_bytes = spec::q_tiles ? block_rows * 4 : 0;
 enum { TILE_FULL, TILE_EMPTY, BARRIERS };
 
 // Where things lie in shared memory.
@@ -30,7 +32,7 @@ QN_DEV areas find_areas()
     base += (1024 - ptx_shared_address(base) % 1024) % 1024;
     u8 *v = base + spec::stages * tile_bytes;
     u8 *q = v + spec::stages * tile_bytes;
-    u64 *barriers = (u64 *)(q + query_bytes);
+    u64 *barriers = (u64 *)(q + query_bytes + factor_bytes);
     return areas{base, v, (half_t *)q, barriers, (i32 *)(barriers + BARRIERS + 4 * spec::stages)};
 }
 
@@ -74,7 +76,59 @@ QN_DEV void load(const areas &s, const void *map, int of_v, int i, int n, int g,
     }
 }
 
-// One thread. Tiles come in the order in which the consumers need them: K0 K1 V0 K2 V1 ...
+// A pair's queries: a tile, or a part of one, whose rows lie together in each block of 64 dimensions.
+QN_DEV void load_tile_queries(const areas &s, const u8 *q_tiles, const place &p)
+{
+    const int r = p.row0 % query_tile_rows;
+    const u8 *tile =
+        q_tiles + (i64)(p.row0 / query_tile_rows * spec::n_head + p.head0) * query_tile_bytes(wide);
+    u64 *barrier = s.barriers + TILE_FULL;
+    ptx_barrier_expect(barrier, query_bytes + factor_bytes);
+    if constexpr (block_rows == query_tile_rows) {
+        ptx_bulk_load(s.q, tile, barrier, query_bytes + factor_bytes);
+    } else {
+#pragma unroll
+        for (int b = 0; b < wide / 64; b++) {
+            ptx_bulk_load((u8 *)s.q + b * (block_rows * 128), tile + query_piece_at(r, 8 * b), barrier,
+                          block_rows * 128);
+        }
+        ptx_bulk_load((u8 *)s.q + query_bytes, tile + query_factor_at(wide) + 4 * r, barrier, factor_bytes);
+    }
+}
+
+// A pair's keys and values, in the order in which the consumers need them: K0 K1 V0 K2 V1 ... i: of the
+// block's count. Returns the block's next pair where blocks stay. It is claimed when this one's last keys are
+// asked for: claimed at its beginning, the next ones would all go to those who have the longest in hand.
+QN_DEV int load_pair_tiles(const areas &s, const void *k_map, const void *v_map, const place &p, int seq_row,
+                           int &i, u32 *counter)
+{
+    const int last = (p.end - 1) / spec::keys, oldest = p.low / spec::keys;
+    int next = -1;
+    for (int n = last; n >= oldest; n--, i++) {
+        if (spec::stay && n == oldest) {
+            next = (int)(gridDim.x + atomicAdd(counter, 1u));
+        }
+        load(s, k_map, 0, i, n, p.g, seq_row);
+        if (n < last) {
+            load(s, v_map, 1, i - 1, n + 1, p.g, seq_row);
+        }
+    }
+    load(s, v_map, 1, i - 1, oldest, p.g, seq_row);
+    return next;
+}
+
+// One thread: the block's only pair.
+QN_DEV void produce_one(const areas &s, const place &p, int seq_row, const void *k_map, const void *v_map,
+                        const u8 *q_tiles)
+{
+    int i = 0;
+    if constexpr (spec::q_tiles) {
+        load_tile_queries(s, q_tiles, p);
+    }
+    load_pair_tiles(s, k_map, v_map, p, seq_row, i, nullptr);
+}
+
+// One thread.
 QN_DEV void produce(const areas &s, const qn_state *st, const void *k_map, const void *v_map,
                     const u8 *q_tiles, u32 *counter)
 {
@@ -90,21 +144,11 @@ QN_DEV void produce(const areas &s, const qn_state *st, const void *k_map, const
         }
         const place p = place_of_pair(pos, n_rows, t);
         if constexpr (spec::q_tiles) {
-            ptx_barrier_expect(s.barriers + TILE_FULL, query_bytes);
-            ptx_bulk_load(s.q, q_tiles + (i64)(p.row0 / tokens * spec::n_head + p.head0) * query_bytes,
-                          s.barriers + TILE_FULL, query_bytes);
+            load_tile_queries(s, q_tiles, p);
         } else {
             ptx_barrier_arrive(s.barriers + TILE_FULL);
         }
-        t = (int)(gridDim.x + atomicAdd(counter, 1u));
-        const int last = (p.end - 1) / spec::keys, oldest = p.low / spec::keys;
-        for (int n = last; n >= oldest; n--, i++) {
-            load(s, k_map, 0, i, n, p.g, seq_row);
-            if (n < last) {
-                load(s, v_map, 1, i - 1, n + 1, p.g, seq_row);
-            }
-        }
-        load(s, v_map, 1, i - 1, oldest, p.g, seq_row);
+        t = load_pair_tiles(s, k_map, v_map, p, seq_row, i, counter);
     }
     if (atomicAdd(counter + 1, 1u) ==
         gridDim.x - 1) { // the last block: all others have taken their last pair
@@ -136,21 +180,24 @@ QN_DEV int next_pair(const areas &s, int k)
 // A tile's queries, and what their scores are multiplied with.
 QN_DEV void take_tile(const areas &s, running &w, query_tile &qf, const place &p)
 {
-    static_assert(!spec::q_tiles || (block_rows == query_tile_rows && spec::heads == 1 && spec::tiles == 1),
-                  "a tile a pair");
+    static_assert(!spec::q_tiles ||
+                      (query_tile_rows % block_rows == 0 && spec::heads == 1 && spec::tiles == 1),
+                  "a tile, or a part of one, a pair");
     const u8 *tile = (const u8 *)s.q;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float up = *(const float *)(tile + query_factor_at(wide) + 4 * row_of(0, half));
+        const float up = *(const float *)(tile + query_bytes + 4 * row_of(0, half));
         take_factor(w, 0, half, up * spec::scale, p.head0);
     }
     if constexpr (!q_shared) {
         const int lane = (int)threadIdx.x % WARP, r = (int)threadIdx.x / WARP * 16 + lane % 16;
 #pragma unroll
         for (int k = 0; k < k_pad / 16; k++) {
-            ptx_ldmatrix_x4(qf[k], tile + query_piece_at(r, 2 * k + lane / 16));
+            ptx_ldmatrix_x4(qf[k], tile + query_piece_at(r, 2 * k + lane / 16, block_rows));
         }
-        release(s.barriers + TILE_EMPTY);
+        if constexpr (spec::stay) {
+            release(s.barriers + TILE_EMPTY);
+        }
     }
 }
 
@@ -264,6 +311,32 @@ QN_DEV void attend(const areas &s, const place &p, work &u)
     u.i = i;
 }
 
+QN_DEV void start_work(const areas &s, work &u)
+{
+    u.k_at = matrix_at(ptx_shared_address(s.k), 16);
+    u.v_at = matrix_at(ptx_shared_address(s.v), spec::keys * 128);
+    u.q_at = matrix_at(ptx_shared_address(s.q) + threadIdx.x / 128 * (64 * 128), 16);
+    u.i = 0;
+}
+
+// The block's only pair.
+QN_DEV void consume_one(const areas &s, const place &p, int n_rows, const float *q, i64 q_stride, float *out,
+                        i64 out_stride, half_t *half_rows, float *row_scale)
+{
+    work u;
+    start_work(s, u);
+    if constexpr (spec::q_tiles) {
+        ptx_barrier_wait(s.barriers + TILE_FULL, 0);
+    }
+    take_queries(s, u.w, u.qf, q, q_stride, p, n_rows);
+    start_pair(s, u);
+    finish_first(s, u);
+    attend(s, p, u);
+    start_last(s, u);
+    finish_values(u.w);
+    write_rows(u.w, out, out_stride, half_rows, row_scale, p, n_rows);
+}
+
 // All pairs of the block. Where queries come as tiles into registers, the next pair's first scores are
 // started behind the last values of the one before, whose results are written meanwhile.
 QN_DEV void consume(const areas &s, const qn_state *st, const float *q, i64 q_stride, float *out,
@@ -272,10 +345,7 @@ QN_DEV void consume(const areas &s, const qn_state *st, const float *q, i64 q_st
     constexpr bool ahead = spec::q_tiles && !q_shared;
     const int pos = st->pos, n_rows = st->n_rows;
     work u;
-    u.k_at = matrix_at(ptx_shared_address(s.k), 16);
-    u.v_at = matrix_at(ptx_shared_address(s.v), spec::keys * 128);
-    u.q_at = matrix_at(ptx_shared_address(s.q) + threadIdx.x / 128 * (64 * 128), 16);
-    u.i = 0;
+    start_work(s, u);
     int t = next_pair(s, 0);
     if (t < 0) {
         return;
@@ -325,7 +395,7 @@ QN_DEV void consume(const areas &s, const qn_state *st, const float *q, i64 q_st
     write_rows(u.w, out, out_stride, half_rows, row_scale, p, n_rows);
 }
 
-QN_ENTRY(threads + 128, 1)
+QN_ENTRY(threads + 128, 8 / spec::warps)
 QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const u8 *q_tiles, const void *k_map,
           const void *v_map, float *out, i64 out_stride, half_t *half_rows, float *row_scale, u32 *counter)
 {
@@ -341,16 +411,32 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const u8 *q_tiles, c
         }
         ptx_barrier_init_fence();
     }
+    if (threadIdx.x == threads) {
+        ptx_tensor_prefetch(k_map);
+        ptx_tensor_prefetch(v_map);
+    }
     __syncthreads();
     ptx_grid_wait();
     ptx_grid_launch();
+    place p;
+    if (!spec::stay && !find_place(p, st)) {
+        return;
+    }
     if (threadIdx.x >= threads) {
         ptx_fewer_registers<24>();
         if (threadIdx.x == threads) {
-            produce(s, st, k_map, v_map, q_tiles, counter);
+            if constexpr (spec::stay) {
+                produce(s, st, k_map, v_map, q_tiles, counter);
+            } else {
+                produce_one(s, p, st->seq * spec::kv_rows, k_map, v_map, q_tiles);
+            }
         }
         return;
     }
-    ptx_more_registers<240>();
-    consume(s, st, q, q_stride, out, out_stride, half_rows, row_scale);
+    ptx_more_registers<spec::warps == 8 ? 240 : 232>(); // with 24 a thread of the others: all there are
+    if constexpr (spec::stay) {
+        consume(s, st, q, q_stride, out, out_stride, half_rows, row_scale);
+    } else {
+        consume_one(s, p, st->n_rows, q, q_stride, out, out_stride, half_rows, row_scale);
+    }
 }

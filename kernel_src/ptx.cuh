@@ -386,6 +386,12 @@ QN_DEV void ptx_tensor_load(void *shared, const void *map, void *barrier, int c0
         : "memory");
 }
 
+// A tensor map comes to where the copies that use it look for it. sm_90.
+QN_DEV void ptx_tensor_prefetch(const void *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // `bytes` (a multiple of 16) that lie together, to shared memory as they are; they count for the barrier.
 // sm_90.
 QN_DEV void ptx_bulk_load(void *shared, const void *from, void *barrier, u32 bytes)

@@ -19,10 +19,10 @@ QN_DEV constexpr int query_tile_bytes(int dim)
     return query_factor_at(dim) + query_tile_rows * 4;
 }
 
-// Bytes from a tile's start to dimensions 8 c .. 8 c + 7 of row r.
-QN_DEV int query_piece_at(int r, int c)
+// Bytes from a tile's start to dimensions 8 c .. 8 c + 7 of row r; of a tile of fewer rows where `rows`.
+QN_DEV int query_piece_at(int r, int c, int rows = query_tile_rows)
 {
-    return c / 8 * (query_tile_rows * 128) + r * 128 + ((c % 8) ^ (r % 8)) * 16;
+    return c / 8 * (rows * 128) + r * 128 + ((c % 8) ^ (r % 8)) * 16;
 }
 
 // The power of two that brings values up to `top` into [2^14, 2^15): none leaves f16's range; *up: its

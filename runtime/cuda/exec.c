@@ -88,7 +88,7 @@ static int run_action(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_action
 {
     bool head = a->step && a->step->out[0].buf == plan->logits_buf;
     int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows;
-    if (n == 0 || !qn_cuda_runs(a, n)) {
+    if (n == 0 || !qn_cuda_runs(a, n, x->host_state->pos)) {
         return 0;
     }
     if (qn_cuda_action_run(x, a, n, in_turn, err)) {

@@ -73,12 +73,14 @@ typedef struct qn_upload_item {
 int qn_upload(const qn_cuda *cuda, qn_cu_context ctx, const qn_upload_item *items, int n, int n_threads,
               double *seconds, void (*sent)(void *user, uint64_t bytes), void *user, qn_err *err);
 
-/* A captured chunk of a prompt: of up to `bucket` tokens, with n_out (0 or 1) rows of logits. */
+/* A captured chunk of a prompt: of up to `bucket` tokens, with n_out (0 or 1) rows of logits. deep: of those
+ * behind QN_CUDA_SHALLOW, where launches differ by that. */
 typedef struct qn_prompt_graph {
     int bucket, n_out, uses; /* bucket 0: an empty place */
-    qn_cu_graph_exec exec;   /* NULL: not captured */
+    bool deep;
+    qn_cu_graph_exec exec; /* NULL: not captured */
 } qn_prompt_graph;
-enum { QN_CUDA_PROMPT_GRAPHS = 24 }; /* at least twice as many as there are buckets */
+enum { QN_CUDA_PROMPT_GRAPHS = 48 }; /* at least four times as many as there are buckets */
 
 typedef struct qn_cuda_exec {
     qn_exec base;
@@ -164,8 +166,9 @@ int qn_cuda_action_run(qn_cuda_exec *x, const qn_cuda_action *a, int rows, bool 
 int qn_cuda_launch(qn_cuda_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
                    int first, int stop_after, qn_err *err);
 
-/* tensor_maps.c: maps of the KV caches (mem.k, mem.v) to device memory at `at`, 2 a cache; fills mem.k_map
- * and mem.v_map. */
+/* tensor_maps.c: maps of the KV caches (mem.k, mem.v) to device memory at `at`, so many bytes; fills
+ * mem.k_map and mem.v_map. */
+size_t qn_cuda_map_bytes(const qn_plans *p);
 int qn_cuda_make_maps(qn_cuda_exec *x, uint64_t at, qn_err *err);
 /* Maps of mem.a16 with rows of each of n widths. */
 int qn_cuda_make_act_maps(qn_cuda_exec *x, uint64_t at, const int *widths, int n, qn_err *err);

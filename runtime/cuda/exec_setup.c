@@ -187,7 +187,7 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
     }
     if (x->dev.cc >= QN_TMA_CC && !o->flash_attention && !o->plain_attention && !r) {
         uint64_t maps;
-        if (alloc(x, sizeof(qn_cu_tensor_map) * 2 * (size_t)p->n_kv, "tensor maps", &maps, err) ||
+        if (alloc(x, qn_cuda_map_bytes(p), "tensor maps", &maps, err) ||
             alloc(x, 8, "attention pairs", &m->pairs, err) || alloc(x, z.q16, "query tiles", &m->q16, err) ||
             qn_cuda_make_maps(x, maps, err)) {
             return -1;

@@ -166,6 +166,8 @@ qn_cuda_action *qn_lower_add(lowerer *l)
     a->makes_w16 = l->makes_w16;
     a->min_rows = l->min_rows;
     a->max_rows = l->max_rows;
+    a->depth = l->depth;
+    l->out->by_depth = l->out->by_depth || l->depth != QN_DEPTH_ANY;
     return a;
 }
 
@@ -249,9 +251,10 @@ int qn_lower_gemm(lowerer *l, const qn_cuda_gemm *g)
     return 0;
 }
 
-bool qn_cuda_runs(const qn_cuda_action *a, int rows)
+bool qn_cuda_runs(const qn_cuda_action *a, int rows, int pos)
 {
-    return rows >= a->min_rows && (a->max_rows == 0 || rows <= a->max_rows);
+    bool there = a->depth == QN_DEPTH_ANY || (a->depth == QN_DEPTH_DEEP) == (pos > QN_CUDA_SHALLOW);
+    return there && rows >= a->min_rows && (a->max_rows == 0 || rows <= a->max_rows);
 }
 
 uint64_t qn_lower_at(const lowerer *l, qn_view v)

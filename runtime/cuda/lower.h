@@ -84,10 +84,11 @@ typedef struct qn_cuda_mem {
     uint64_t marks, history; /* [n_seq][n_vocab] u32, [n_seq][n_ctx] i32: kernel_src/sample.cuh */
     uint64_t found, arrived; /* of the choices: candidates by block, blocks that have ended */
     uint64_t sample_work, ring;
-    uint64_t *k_map, *v_map; /* by KV cache index: tensor maps of the caches, 0: none (qn_tma_of) */
-    uint64_t act_maps;       /* maps of a16 by width (qn_cuda_act_widths), QN_CUDA_MAP_BYTES each */
-    uint64_t q16;   /* queries as tiles (kernel_src/query_tile.cuh); finite before they are written */
-    uint64_t pairs; /* two words, zero between launches (attention_tma.cu) */
+    /* By KV cache index: tensor maps of the caches, two each (qn_tma_of, qn_tma_short_of); 0: none. */
+    uint64_t *k_map, *v_map;
+    uint64_t act_maps; /* maps of a16 by width (qn_cuda_act_widths), QN_CUDA_MAP_BYTES each */
+    uint64_t q16;      /* queries as tiles (kernel_src/query_tile.cuh); finite before they are written */
+    uint64_t pairs;    /* two words, zero between launches (attention_tma.cu) */
     uint64_t (*weight)(const void *user, const qn_tensor *t); /* 0 for NULL */
     uint64_t (*table)(const void *user, const float *table);
     uint64_t (*half)(const void *user, const qn_tensor *t); /* its 16-bit rows, 0: not kept; NULL: none are */
@@ -156,6 +157,10 @@ typedef struct qn_cuda_gemm {
     qn_rows rows;
 } qn_cuda_gemm;
 
+/* Where a chunk begins: at a position up to QN_CUDA_SHALLOW, or behind it. */
+typedef enum qn_cuda_depth { QN_DEPTH_ANY, QN_DEPTH_SHALLOW, QN_DEPTH_DEEP } qn_cuda_depth;
+enum { QN_CUDA_SHALLOW = 512 };
+
 typedef struct qn_cuda_action {
     const qn_step *step; /* NULL: the choice of the next token */
     const char *path;    /* how a product is computed, for people: "gemv", "cuBLASLt f16"; "" elsewhere */
@@ -168,6 +173,7 @@ typedef struct qn_cuda_action {
     int w16;                 /* 1, 2: the area of 16-bit weights that it writes or reads; 0: none */
     bool makes_w16;          /* it writes them: may run beside what does not read that area */
     int min_rows, max_rows;  /* runs for so many rows only; max_rows 0: no limit */
+    qn_cuda_depth depth;     /* and for chunks that begin there only */
     bool cooperative;        /* all blocks must be on the card at once */
     bool resident;           /* the same, and its shape sees to it: launched as others are */
     int rows_axis;           /* grid axis that is set to the number of rows at run time; -1: none */
@@ -199,6 +205,7 @@ typedef struct qn_cuda_program {
 
 typedef struct qn_lowered {
     qn_cuda_list decode, few, prefill;
+    bool by_depth;                        /* some of prefill's actions run by where a chunk begins */
     qn_cuda_list choose[QN_CHOOSE_COUNT]; /* behind either of the first two; decode has the first in it */
     qn_cuda_list repack;                  /* one action a quantised weight */
     qn_cuda_list halves;                  /* one action a weight kept as 16-bit or e4m3 rows */
@@ -254,6 +261,9 @@ typedef struct qn_tma {
     uint32_t box[4];
 } qn_tma;
 qn_tma qn_tma_of(const qn_kv_cache *kv, const qn_exec_opts *opts);
+/* The same of its shape for few pairs of a head and rows: 64 query rows, 64 keys. Its map lies behind the
+ * other's. keys 0: there is none. */
+qn_tma qn_tma_short_of(const qn_kv_cache *kv, const qn_exec_opts *opts);
 
 /* Heads whose queries may come to it as tiles of 128 rows (kernel_src/query_tile.cuh), and bytes of a tile.
  */
@@ -278,7 +288,7 @@ void qn_lowered_free(qn_lowered *l);
 /* Rows of the captured prompt that serves so many (prompt_graph.c); more than QN_CUDA_PROMPT_ROWS have none.
  */
 int qn_cuda_bucket(int rows, int n_ubatch);
-/* Does an action run for this many rows? */
-bool qn_cuda_runs(const qn_cuda_action *a, int rows);
+/* Does an action run for this many rows, the first of them at position `pos`? */
+bool qn_cuda_runs(const qn_cuda_action *a, int rows, int pos);
 
 #endif

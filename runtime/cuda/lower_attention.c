@@ -2,6 +2,8 @@
  * with which launch shape. */
 #include "cuda/lower_internal.h"
 
+enum { TMA_WARPS = 8 }; /* of attention_tma.cu, where there are many pairs */
+
 /* Rows of queries (16 * tiles * warps), keys of a tile, tiles of keys in shared memory. The first that fits
  * is taken. `many`: only for so many query rows that the blocks still fill the card; then many rows a block,
  * since each key in shared memory serves all of them. Order and sizes as measured (docs/performance-log.md).
@@ -128,6 +130,19 @@ qn_tma qn_tma_of(const qn_kv_cache *kv, const qn_exec_opts *opts)
                     .box = {64, (uint32_t)tiles[i].keys, whole ? (uint32_t)pieces : 1, 1}};
 }
 
+qn_tma qn_tma_short_of(const qn_kv_cache *kv, const qn_exec_opts *opts)
+{
+    enum { KEYS = 64, STAGES = 2 };
+    qn_tma t = qn_tma_of(kv, opts);
+    if (t.keys == 0 || kv->k_dim > 128 || opts->tma_attention) {
+        return (qn_tma){0};
+    }
+    t.keys = KEYS;
+    t.stages = STAGES;
+    t.box[1] = KEYS;
+    return t;
+}
+
 static bool covers(qn_view a, qn_view b)
 {
     return a.buf >= 0 && a.buf == b.buf && a.col <= b.col && a.col + a.width >= b.col + b.width;
@@ -181,23 +196,24 @@ bool qn_lower_query_tiles(const lowerer *l, const qn_step *rope)
            !read_behind(l, a, a->in[0]);
 }
 
-/* attention_tma.cu: one query head and 128 rows at a time, blocks that stay. */
-static int lower_tma(lowerer *l, const qn_tma *t)
+/* attention_tma.cu: one query head and 16 * warps rows at a time, blocks that stay where TMA_WARPS. half,
+ * f32: of qn_lower_half_out. */
+static int launch_tma(lowerer *l, const qn_tma *t, int warps, int half, bool f32)
 {
-    enum { WARPS = 8, MOST_BLOCKS = 65535 };
     const qn_step *s = l->step;
     const qn_spec_attention *sp = &s->spec.attention;
     const qn_cuda_mem *m = l->opts->mem;
-    bool f32 = true, aligned = s->in[0].col % 4 == 0 && qn_lower_stride(l, s->in[0]) % 4 == 0;
-    int half = s->out[0].width == sp->n_head * sp->v_dim ? qn_lower_half_out(l, s->out[0], &f32) : 0;
+    const bool stay = warps == TMA_WARPS;
+    const uint64_t map = stay ? 0 : QN_CUDA_MAP_BYTES;
+    const int processors = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
+    bool aligned = s->in[0].col % 4 == 0 && qn_lower_stride(l, s->in[0]) % 4 == 0;
     bool q_tiles = qn_lower_query_tiles(l, s - 1);
-    size_t wide = (size_t)(sp->k_dim + 63) / 64 * 64, queries = q_tiles ? qn_cuda_query_tile_bytes(sp->k_dim)
-                                                                : wide > 128 ? 16 * WARPS * wide * 2
-                                                                             : 0;
+    size_t wide = (size_t)(sp->k_dim + 63) / 64 * 64, rows = 16 * (size_t)warps;
+    size_t queries = q_tiles ? rows * (2 * wide + sizeof(float)) : wide > 128 ? rows * 2 * wide : 0;
     size_t tiles = 2 * (size_t)t->stages * (size_t)t->keys * wide * 2 + queries;
     launch k = {.kernel = "attention_tma.cu",
                 .path = "wgmma, TMA",
-                .consts = {{"warps", WARPS, false},
+                .consts = {{"warps", warps, false},
                            {"tiles", 1, false},
                            {"keys", t->keys, false},
                            {"stages", t->stages, false},
@@ -207,19 +223,60 @@ static int lower_tma(lowerer *l, const qn_tma *t)
                            {"kv_rows", qn_kv_rows(&l->plans->kv[s->kv], l->opts->exec), false},
                            {"q_vec", aligned ? 4 : 1, false},
                            {"q_tiles", q_tiles, false},
+                           {"stay", stay, false},
                            {"swizzled", 1, false},
                            {"half_out", half, true},
                            {"f32_out", f32, false}},
-                .n_const = 13,
-                .grid = {l->opts->multiprocessors > 0 ? (uint32_t)l->opts->multiprocessors : 1, 1, 1},
-                .threads = 32 * WARPS + 128,
+                .n_const = 14,
+                .grid = {(uint32_t)(stay ? processors : sp->n_head), 1, 1},
+                .threads = 32 * (uint32_t)warps + 128,
                 .shared = (uint32_t)(1024 + tiles + 8 * (2 + 4 * (size_t)t->stages) + 8),
-                .rows_axis = -1,
+                .rows_axis = stay ? -1 : 1,
+                .rows_per = (uint32_t)rows,
                 .args = {m->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]), m->q16,
-                         m->k_map[s->kv], m->v_map[s->kv], qn_lower_at(l, s->out[0]),
+                         m->k_map[s->kv] + map, m->v_map[s->kv] + map, qn_lower_at(l, s->out[0]),
                          qn_lower_stride(l, s->out[0]), m->a16, m->row_scale, m->pairs},
                 .n_arg = 11};
     return qn_lower_launch(l, &k);
+}
+
+/* Shapes by the number of pairs of a head and 64 rows, as measured (docs/performance-log.md): 64 rows, two
+ * blocks a multiprocessor, where 128 would leave half of a nominal card idle; near the beginning, where pairs
+ * are short and differ much in length, up to four pairs a multiprocessor too. 128 rows for all others. The
+ * limits are ends of captured prompts. */
+static int lower_tma(lowerer *l, const qn_tma *t)
+{
+    enum { SHORT_WARPS = TMA_WARPS / 2, SHORT_ROWS = 16 * SHORT_WARPS };
+    static const struct {
+        int places; /* most pairs; 0: no limit */
+        bool few;
+        qn_cuda_depth depth;
+    } ranges[] = {{QN_LOWER_NOMINAL, true, QN_DEPTH_ANY},
+                  {4 * QN_LOWER_NOMINAL, true, QN_DEPTH_SHALLOW},
+                  {4 * QN_LOWER_NOMINAL, false, QN_DEPTH_DEEP},
+                  {0, false, QN_DEPTH_ANY}};
+    const qn_step *s = l->step;
+    const qn_spec_attention *sp = &s->spec.attention;
+    const int least = l->min_rows, most = l->max_rows, n_ubatch = l->opts->exec->n_ubatch;
+    qn_tma few = qn_tma_short_of(&l->plans->kv[s->kv], l->opts->exec);
+    bool f32 = true;
+    int half = s->out[0].width == sp->n_head * sp->v_dim ? qn_lower_half_out(l, s->out[0], &f32) : 0;
+    int rc = 0, done = 0;
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges && rc == 0; i++) {
+        int rows = ranges[i].places / sp->n_head * SHORT_ROWS, end = rows < n_ubatch ? rows : n_ubatch;
+        end = ranges[i].places == 0 ? n_ubatch : few.keys ? end : 0;
+        if (end > done) {
+            l->min_rows = done > 0 ? done + 1 : least;
+            l->max_rows = end < n_ubatch ? end : most;
+            l->depth = ranges[i].depth;
+            rc = launch_tma(l, ranges[i].few ? &few : t, ranges[i].few ? SHORT_WARPS : TMA_WARPS, half, f32);
+            done = ranges[i].depth == QN_DEPTH_SHALLOW ? done : end;
+        }
+    }
+    l->min_rows = least;
+    l->max_rows = most;
+    l->depth = QN_DEPTH_ANY;
+    return rc;
 }
 
 /* The rows that the step sees of an 8-bit cache as halves; of another the cache itself: *at. */

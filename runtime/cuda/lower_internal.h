@@ -35,6 +35,7 @@ typedef struct lowerer {
     bool half_in;                /* the product is f16 */
     bool scaled;                 /* the product's rows wait for their factors in mem->row_scale */
     int w16, min_rows, max_rows; /* of the actions added now */
+    qn_cuda_depth depth;
     bool makes_w16;
     qn_err *err;
 } lowerer;

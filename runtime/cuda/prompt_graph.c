@@ -36,13 +36,15 @@ int qn_cuda_product_rows(const qn_cuda_exec *x, const qn_cuda_action *a, int row
 }
 
 /* The graph of a bucket with or without logits; NULL: the last place is taken. */
-static qn_prompt_graph *find(qn_cuda_exec *x, int bucket, int n_out)
+static qn_prompt_graph *find(qn_cuda_exec *x, int bucket, int n_out, int pos)
 {
+    bool deep = x->low.by_depth && pos > QN_CUDA_SHALLOW;
     for (int i = 0; i < QN_CUDA_PROMPT_GRAPHS; i++) {
         qn_prompt_graph *g = &x->prompts[i];
-        if (g->bucket == 0 || (g->bucket == bucket && g->n_out == n_out)) {
+        if (g->bucket == 0 || (g->bucket == bucket && g->n_out == n_out && g->deep == deep)) {
             g->bucket = bucket;
             g->n_out = n_out;
+            g->deep = deep;
             return g;
         }
     }
@@ -99,7 +101,7 @@ int qn_cuda_prompt(qn_cuda_exec *x, const qn_run *r, int n_out, qn_err *err)
                  o->no_graph ? "--no-graph" : "--no-prompt-graph");
     }
     bool serves = r->n <= QN_CUDA_PROMPT_ROWS && n_out <= 1 && !s->prompt_graph_off[0];
-    qn_prompt_graph *g = serves ? find(x, qn_cuda_bucket(r->n, o->n_ubatch), n_out) : NULL;
+    qn_prompt_graph *g = serves ? find(x, qn_cuda_bucket(r->n, o->n_ubatch), n_out, r->pos) : NULL;
     if (g && g->exec) {
         qn_cu_result rc = x->cuda.api.GraphLaunch(g->exec, x->stream);
         s->prompt_replays++;

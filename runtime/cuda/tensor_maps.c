@@ -14,24 +14,33 @@ static int encode(const qn_cuda_exec *x, const qn_tma *t, uint64_t base, const c
     return r ? qn_fail_prefix((qn_cuda_fail(&x->cuda, r, "describing a tensor", err), err), "%s", what) : 0;
 }
 
+enum { MAPS = 4 }; /* of a cache: keys' and values', each for both shapes */
+
+size_t qn_cuda_map_bytes(const qn_plans *p)
+{
+    return sizeof(qn_cu_tensor_map) * MAPS * (size_t)p->n_kv;
+}
+
 int qn_cuda_make_maps(qn_cuda_exec *x, uint64_t at, qn_err *err)
 {
     const qn_plans *p = x->base.plans;
-    size_t bytes = sizeof(qn_cu_tensor_map) * 2 * (size_t)p->n_kv;
+    size_t bytes = qn_cuda_map_bytes(p);
     if (!x->cuda.api.TensorMapEncodeTiled) {
         return qn_fail(err, "--attention tma: the driver is older than CUDA 12 and has no tensor maps");
     }
     qn_cu_tensor_map *maps = aligned_alloc(_Alignof(qn_cu_tensor_map), bytes + sizeof *maps);
     int rc = maps ? 0 : qn_fail(err, "out of memory for tensor maps");
     for (int i = 0; i < p->n_kv && rc == 0; i++) {
-        qn_tma t = qn_tma_of(&p->kv[i], &x->base.opts);
-        if (t.keys) {
-            rc = encode(x, &t, x->mem.k[i], "KV cache", &maps[2 * i], err) ||
-                         encode(x, &t, x->mem.v[i], "KV cache", &maps[2 * i + 1], err)
+        const qn_tma shapes[2] = {qn_tma_of(&p->kv[i], &x->base.opts),
+                                  qn_tma_short_of(&p->kv[i], &x->base.opts)};
+        qn_cu_tensor_map *k = maps + MAPS * i, *v = k + 2;
+        for (int j = 0; j < 2 && shapes[j].keys && rc == 0; j++) {
+            rc = encode(x, &shapes[j], x->mem.k[i], "KV cache", &k[j], err) ||
+                         encode(x, &shapes[j], x->mem.v[i], "KV cache", &v[j], err)
                      ? -1
                      : 0;
-            x->mem.k_map[i] = at + sizeof *maps * (2 * (uint64_t)i);
-            x->mem.v_map[i] = at + sizeof *maps * (2 * (uint64_t)i + 1);
+            x->mem.k_map[i] = at + sizeof *maps * (uint64_t)(k - maps);
+            x->mem.v_map[i] = at + sizeof *maps * (uint64_t)(v - maps);
         }
     }
     qn_cu_result r = rc || bytes == 0 ? QN_CU_SUCCESS : x->cuda.api.MemcpyHtoD(at, maps, bytes);

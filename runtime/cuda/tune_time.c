@@ -107,7 +107,7 @@ static int launch_all(const qn_tune_build *b, qn_cuda_exec *x, int site, qn_err 
 {
     for (int i = 0; i < b->low.decode.n; i++) {
         const qn_cuda_action *a = &b->low.decode.actions[i];
-        bool ours = a->step && (site < 0 || a->site == site + 1) && qn_cuda_runs(a, 1);
+        bool ours = a->step && (site < 0 || a->site == site + 1) && qn_cuda_runs(a, 1, 0);
         if (ours && !b->functions[a->program]) {
             return qn_fail(err, "step %s was not built", a->step->name);
         }

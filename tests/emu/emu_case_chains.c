@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "codegen/nvrtc.h"
 #include "codegen/op.h"
 #include "emu_cases.h"
 
@@ -182,5 +183,29 @@ int emu_make_rope_chain(emu_case *c, const int *f)
              "type %d, rope_kv heads %d/%d dim %d style %d n_rot %d norm %d order %d weight %d v %d temp %d "
              "pos %d",
              (int)type, n_head, n_kv, dim, style, n_rot, norm, f[4], f[5], f[8], f[9], c->pos);
+    return 0;
+}
+
+int emu_make_tile_attention(emu_case *c, const int *f)
+{
+    static const int dim[3] = {0, 4, 3};
+    const int g[14] = {(f[0] + f[1] + f[3]) % 4,
+                       dim[f[0]],
+                       f[1],
+                       f[2],
+                       f[3],
+                       2 * (f[4] % 2),
+                       0,
+                       f[2],
+                       f[4],
+                       0,
+                       f[3],
+                       0,
+                       f[4]};
+    c->variant = QN_VARIANT_SM90A;
+    if (emu_make_rope_attention(c, g)) {
+        return 1;
+    }
+    c->steps[1].spec.attention.scale = 12.8f / (float)c->steps[1].spec.attention.k_dim;
     return 0;
 }

@@ -462,9 +462,9 @@ void case_fill_cache(emu_case *c)
 }
 
 /* A case of rope_kv and the attention that follows: one kernel in the list for decode. */
-static int make_rope_attention(emu_case *c, const int *f)
+int emu_make_rope_attention(emu_case *c, const int *f)
 {
-    static const int positions[4] = {0, 15, 100, 297}, head[4] = {1, 2, 4, 5}, dim[4] = {1, 2, 3, 5};
+    static const int positions[4] = {0, 15, 100, 297}, head[4] = {1, 2, 4, 5}, dim[5] = {1, 2, 3, 5, 4};
     int g[MAX_FACTORS];
     memcpy(g, f, sizeof g);
     g[0] = head[f[0]];
@@ -572,7 +572,8 @@ const emu_factors emu_all_factors[] = {
     {"glu", 7, {4, 3, 2, 4, 2, 2, 2}, emu_make_glu_chain, true},
     {"rope_kv", 11, {3, 3, 3, 3, 2, 4, 2, 3, 3, 2, 2}, emu_make_rope_chain, true},
     {"attention", 8, {6, 9, 3, 9, 2, 2, 2, 4}, make_attention, false},
-    {"attention", 14, {4, 4, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3, 4, 4}, make_rope_attention, false},
+    {"attention", 14, {4, 4, 3, 4, 3, 3, 2, 2, 4, 3, 2, 3, 4, 4}, emu_make_rope_attention, false},
+    {"attention", 5, {3, 3, 2, 3, 4}, emu_make_tile_attention, true},
     {"mix", 5, {2, 3, 2, 2, 2}, make_mix, true},
     {"mul", 3, {2, 2, 2}, emu_make_mul, true},
     {"rescale", 4, {3, 3, 2, 2}, emu_make_rescale, true},

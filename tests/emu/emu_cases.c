@@ -356,7 +356,12 @@ bool emu_case_has_route(const qn_plans *plans, int variant, const emu_route *r)
     }
     switch (r->prefill) {
     case QN_PREFILL_AUTO:
-        return !r->f32_products && (!r->tma || (last == QN_OP_ATTENTION && variant == QN_VARIANT_SM90A));
+        if (r->tma) {
+            const qn_spec_attention *a = &s[plans->prefill.n_step - 1].spec.attention;
+            return last == QN_OP_ATTENTION && variant == QN_VARIANT_SM90A &&
+                   (r->tokens == 0 || (a->k_dim <= 128 && (r->tokens != EMU_FEW_TYPES || a->window == 0)));
+        }
+        return !r->f32_products;
     case QN_PREFILL_FP8:
         return linear && one && sm80;
     case QN_PREFILL_WGMMA: {

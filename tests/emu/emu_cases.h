@@ -48,11 +48,13 @@ int emu_cases(const char *op, emu_case_fn fn, void *user);
 typedef struct emu_route {
     qn_prefill prefill;
     bool f32, no_fuse, tma, f32_products;
-    int tokens; /* rows of a tile of product_wgmma.cu; EMU_FEW_TYPES: see below */
+    int tokens; /* rows of a tile of product_wgmma.cu, of attention_tma.cu (0: 128); EMU_FEW_TYPES: see below
+                 */
 } emu_route;
 /* Are such plans run that way on a variant? Its own products of prompts: sm90a's are those of warpgroups;
- * tiles wider than 64, and EMU_FEW_TYPES, only with a type of each kind. A product and the step that reads
- * it: as the library makes it, with f16 or f32 between the two, on sm80. */
+ * tiles wider than 64, and EMU_FEW_TYPES, only with a type of each kind; of attention_tma.cu's tiles of 64,
+ * and EMU_FEW_TYPES, heads of up to 128, and without a window (a ring would be longer). A product and the
+ * step that reads it: as the library makes it, with f16 or f32 between the two, on sm80. */
 enum { EMU_FEW_TYPES = 1 };
 bool emu_case_has_route(const qn_plans *plans, int variant, const emu_route *r);
 
@@ -81,6 +83,9 @@ int emu_make_latent_kv(emu_case *c, const int *f);
 int emu_make_glu_chain(emu_case *c, const int *f);
 int emu_make_act_chain(emu_case *c, const int *f);
 int emu_make_rope_chain(emu_case *c, const int *f);
+int emu_make_rope_attention(emu_case *c, const int *f);
+/* The same on sm_90a where queries come as tiles: heads that rope_rows.cu takes, f16 caches, no window. */
+int emu_make_tile_attention(emu_case *c, const int *f);
 
 /* emu_case_shapes.c: cases of an op from the steps of real models' shapes. */
 int emu_shape_cases(int op, int *n_case, emu_case_fn fn, void *user);

@@ -134,23 +134,31 @@ static int alloc_halves(emu_exec *x, qn_err *err)
                : 0;
 }
 
+static void put_map(uint64_t at, const qn_tma *t, uint64_t base)
+{
+    emu_tensor_map map = {.base = base};
+    memcpy(map.dims, t->dims, sizeof map.dims);
+    memcpy(map.strides, t->strides, sizeof map.strides);
+    memcpy(map.box, t->box, sizeof map.box);
+    memcpy((void *)(uintptr_t)at, &map, sizeof map);
+}
+
 /* Tensor maps of the KV caches, in the emulator's form. */
 static int alloc_maps(emu_exec *x, qn_err *err)
 {
     const qn_plans *p = x->base.plans;
     qn_cuda_mem *m = &x->mem;
     for (int i = 0; i < p->n_kv; i++) {
-        qn_tma t = qn_tma_of(&p->kv[i], &x->base.opts);
-        for (int v = 0; v < 2 && t.keys; v++) {
-            emu_tensor_map map = {.base = v ? m->v[i] : m->k[i]};
-            memcpy(map.dims, t.dims, sizeof map.dims);
-            memcpy(map.strides, t.strides, sizeof map.strides);
-            memcpy(map.box, t.box, sizeof map.box);
+        const qn_tma shapes[2] = {qn_tma_of(&p->kv[i], &x->base.opts),
+                                  qn_tma_short_of(&p->kv[i], &x->base.opts)};
+        for (int v = 0; v < 2 && shapes[0].keys; v++) {
             uint64_t *at = v ? &m->v_map[i] : &m->k_map[i];
-            if (alloc(at, "tensor map", sizeof map, EMU_READ_ONLY, err)) {
+            if (alloc(at, "tensor maps", 2 * QN_CUDA_MAP_BYTES, EMU_READ_ONLY, err)) {
                 return -1;
             }
-            memcpy((void *)(uintptr_t)*at, &map, sizeof map);
+            for (int j = 0; j < 2 && shapes[j].keys; j++) {
+                put_map(*at + QN_CUDA_MAP_BYTES * (uint64_t)j, &shapes[j], v ? m->v[i] : m->k[i]);
+            }
         }
     }
     int widths[QN_CUDA_ACT_WIDTHS], n = qn_cuda_act_widths(p, &x->base.opts, widths);
@@ -159,11 +167,7 @@ static int alloc_maps(emu_exec *x, qn_err *err)
     }
     for (int i = 0; i < n; i++) {
         qn_tma t = qn_act_tma_of(widths[i], &x->base.opts);
-        emu_tensor_map map = {.base = m->a16};
-        memcpy(map.dims, t.dims, sizeof map.dims);
-        memcpy(map.strides, t.strides, sizeof map.strides);
-        memcpy(map.box, t.box, sizeof map.box);
-        memcpy((void *)(uintptr_t)(m->act_maps + QN_CUDA_MAP_BYTES * (uint64_t)i), &map, sizeof map);
+        put_map(m->act_maps + QN_CUDA_MAP_BYTES * (uint64_t)i, &t, m->a16);
     }
     return alloc(&m->pairs, "pairs", 8, 0, err);
 }
@@ -378,6 +382,7 @@ static int make_halves(emu_exec *x, qn_err *err)
 static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
                     int first, int stop_after, qn_err *err)
 {
+    const int pos = ((const qn_cuda_state *)(uintptr_t)x->mem.state)->pos;
     for (int i = 0; i < list->n; i++) {
         const qn_cuda_action *a = &list->actions[i];
         if (first > 0 && (!a->step || a->step - plan->steps < first)) {
@@ -391,7 +396,7 @@ static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, 
         if (x->emu.padded && !(a->rows == QN_ROWS_OUTPUTS || head) && list != &x->low.decode) {
             padded = qn_cuda_bucket(n, x->base.opts.n_ubatch);
         }
-        if (n > 0 && qn_cuda_runs(a, n) &&
+        if (n > 0 && qn_cuda_runs(a, n, pos) &&
             (a->is_gemm ? run_gemm(x, &a->gemm, n, padded, err) : launch_one(x, a, padded, err))) {
             return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
         }

@@ -47,6 +47,7 @@ static const route routes[] = {
     {QN_VARIANT_SM90A, {.f32 = true}, false, false},
     {QN_VARIANT_SM90A, {.no_fuse = true}, false, false},
     {QN_VARIANT_SM90A, {.tma = true}, false, false},
+    {QN_VARIANT_SM90A, {.tma = true, .tokens = 64}, false, false},
     {QN_VARIANT_SM90A, {.prefill = QN_PREFILL_WGMMA, .tokens = 64}, false, false},
     {QN_VARIANT_SM90A, {.prefill = QN_PREFILL_WGMMA, .tokens = 128}, false, false},
     {QN_VARIANT_SM90A, {.prefill = QN_PREFILL_WGMMA, .tokens = 256}, false, false},
@@ -82,6 +83,7 @@ static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opt
         qn_lowered low;
         qn_exec_opts o = *exec;
         o.flash_attention = !r->how.tma;
+        o.tma_attention = r->how.tma && r->how.tokens == 0;
         o.prefill = r->how.prefill;
         o.f32_products = r->how.f32_products;
         qn_lower_opts lo = {.exec = &o,

@@ -29,6 +29,8 @@ static const ops_way ways[] = {
     {.name = "mma", .rows = 13, .prefill = true, .route = QN_PREFILL_MMA},
     {.name = "mmq", .rows = 13, .prefill = true, .route = QN_PREFILL_MMQ},
     {.name = "tma", .rows = 13, .prefill = true, .tma = true},
+    {.name = "tma 64", .rows = 13, .prefill = true, .tma = true, .tokens = 64},
+    {.name = "tma tiles", .rows = 75, .prefill = true, .tma = true, .tokens = 64, .alone = true},
     {.name = "fp8", .rows = 13, .prefill = true, .route = QN_PREFILL_FP8},
     {.name = "wgmma", .rows = 13, .prefill = true, .route = QN_PREFILL_WGMMA, .tokens = 64},
     {.name = "wgmma 128", .rows = 13, .prefill = true, .route = QN_PREFILL_WGMMA, .tokens = 128},
@@ -177,6 +179,7 @@ static int run_way(runner *r, emu_case *c, int which, ops_error *e, ran *what, q
     c->exec.prefill = w->route;
     c->exec.weight_cache = w->route == QN_PREFILL_FP8 ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_AUTO;
     c->exec.flash_attention = !w->tma;
+    c->exec.tma_attention = w->tma && w->tokens == 0;
     c->exec.f32_products = w->f32_products;
     c->exec.no_fuse = w->no_fuse;
     c->exec.n_ubatch = w->rows > CASE_UBATCH ? CASE_ROWS : c->exec.n_ubatch;

@@ -179,7 +179,7 @@ int ops_run_reference(emu_case *c, const ops_way *w, qn_exec *cpu, qn_exec *emu,
     if (w->prefill && ops_one_rounding(c) && !few_head(c, w) && !mmq) {
         return run_rounded(c, cpu, emu, run, n, err);
     }
-    if (q && !qn_cuda_runs(q, n)) { /* the head's other number of rows */
+    if (q && !qn_cuda_runs(q, n, 0)) { /* the head's other number of rows */
         q = emu_find_action(emu, list, "quantise", 1);
     }
     if (q) {

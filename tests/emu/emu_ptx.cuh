@@ -248,6 +248,10 @@ static inline void ptx_tensor_load(void *shared, const void *map, void *barrier,
     emu_tensor_load(shared, map, barrier, c, file, line);
 }
 
+QN_DEV void ptx_tensor_prefetch(const void *)
+{
+}
+
 static inline void ptx_bulk_load(void *shared, const void *from, void *barrier, u32 bytes, EMU_SITE)
 {
     emu_bulk_load(shared, from, barrier, bytes, file, line);

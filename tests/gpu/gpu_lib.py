@@ -21,7 +21,7 @@ REFUSED_TYPES = {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3
 # Options of a run, beside none, with which the goldens must hold (docs/prefill.md), and kernels of older cards.
 UBATCH = "20"  # two chunks of the goldens' 32 tokens, the last one short
 SHORT_CHUNK = ["-ub", "24"]  # its last chunk of 8 tokens takes the kernels of few rows
-WAYS = (["--weight-cache", "off"], ["--prefill", "mma"], ["--attention", "flash"])
+WAYS = (["--weight-cache", "off"], ["--prefill", "mma"], ["--attention", "flash"], ["--attention", "tma"])
 VARIANTS = (["--variant", "sm75"], ["--variant", "sm80"])
 
 

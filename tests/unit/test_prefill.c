@@ -15,6 +15,7 @@
 
 #define QUANTISED QN_TEST_DATA "/goldens/quants/llama-Q4_K.gguf" /* one layer */
 #define LAYERS    QN_BUILD_DIR "/goldens/archs/llama.gguf"       /* f32 */
+#define COPIED    QN_BUILD_DIR "/goldens/archs/gemma4-31b.gguf"  /* 4 heads of 64 */
 
 static const qn_cuda_target h200 = {.multiprocessors = 132,
                                     .arch = {.name = "sm_90a", .cc = 90, .variant = 90}};
@@ -53,7 +54,7 @@ static int layer_launches(const quern_model *m, qn_exec_opts o, int *n_gemm)
     *n_gemm = 0;
     for (int i = 0; i < low.prefill.n; i++) {
         const qn_cuda_action *a = &low.prefill.actions[i];
-        if (a->step && a->step->layer == 1) {
+        if (a->step && a->step->layer == 1 && qn_cuda_runs(a, o.n_ubatch, 0)) {
             n++;
             *n_gemm += a->is_gemm;
         }
@@ -126,7 +127,7 @@ static void warpgroups(void **state)
                 int n = 0;
                 for (int k = i; k < low.prefill.n && low.prefill.actions[k].step == step; k++) {
                     n += strcmp(low.prefill.actions[k].path, "wgmma f16") == 0 &&
-                         qn_cuda_runs(&low.prefill.actions[k], rows);
+                         qn_cuda_runs(&low.prefill.actions[k], rows, 0);
                 }
                 assert_int_equal(n, 1); // qkv, out, gate and up, down: one launch each
                 assert_int_equal(qn_cuda_bucket(rows, 300) <= 64, rows <= 64); // as the graph that replays it
@@ -219,6 +220,41 @@ static void bytes(void **state)
     quern_model_free(m);
 }
 
+// Query rows of a block of attention by tensor copies: 64 for few pairs of a head and 64 rows (4 heads: up to
+// 132 pairs), and for up to 528 near the beginning; one launch whatever the chunk.
+static void rows_of_a_block(void **state)
+{
+    (void)state;
+    quern_model *m = open_model(COPIED);
+    qn_exec_opts o = options(QN_WEIGHT_CACHE_ON);
+    o.n_ctx = 20000;
+    o.n_ubatch = 10000;
+    for (int always = 0; always < 2; always++) {
+        o.tma_attention = always;
+        qn_lowered low = lower(m, o);
+        static const int starts[4] = {0, QN_CUDA_SHALLOW, QN_CUDA_SHALLOW + 1, 9000};
+        assert_int_equal(low.by_depth, !always);
+        for (int rows = 1; rows <= o.n_ubatch; rows += 33) {
+            for (int k = 0; k < 4; k++) {
+                bool few = !always && (rows <= 33 * 64 || (rows <= 132 * 64 && starts[k] <= QN_CUDA_SHALLOW));
+                const qn_step *step = NULL;
+                for (int i = 0; i < low.prefill.n; i++) {
+                    const qn_cuda_action *a = &low.prefill.actions[i];
+                    if (strcmp(a->path, "wgmma, TMA") == 0 && qn_cuda_runs(a, rows, starts[k])) {
+                        assert_ptr_not_equal(a->step, step); // one a step
+                        step = a->step;
+                        assert_int_equal(a->threads, few ? 256 : 384);
+                        assert_int_equal(a->rows_axis, few ? 1 : -1);
+                    }
+                }
+                assert_non_null(step);
+            }
+        }
+        qn_lowered_free(&low);
+    }
+    quern_model_free(m);
+}
+
 // Heads of 64 or 128 in a cache that a tile never leaves.
 static void tensor_copies(void **state)
 {
@@ -240,6 +276,8 @@ static void tensor_copies(void **state)
     assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
     kv.k_dim = kv.v_dim = 64;
     assert_int_equal(qn_tma_of(&kv, &o).stages, 3);
+    qn_tma few = qn_tma_short_of(&kv, &o);
+    assert_true(few.keys == 64 && few.stages == 2 && few.box[1] == 64 && few.box[2] == 1);
     kv.k_dim = kv.v_dim = 96; // two boxes, the second cut off at the head's end
     t = qn_tma_of(&kv, &o);
     assert_true(t.keys == 128 && t.boxes == 2 && t.dims[0] == 96 && t.dims[2] == 1 && t.box[2] == 1);
@@ -247,7 +285,8 @@ static void tensor_copies(void **state)
     kv.window = 1024; // of 1536 rows, 19.2 tiles: 1600
     t = qn_tma_of(&kv, &o);
     assert_true(t.keys == 80 && t.boxes == 1 && t.dims[1] == 1600 && t.dims[2] == 4 && t.box[2] == 4);
-    kv.k_dim = kv.v_dim = 192; // no product has such a width
+    assert_int_equal(qn_tma_short_of(&kv, &o).keys, 0); // no room for two blocks
+    kv.k_dim = kv.v_dim = 192;                          // no product has such a width
     assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
     kv.k_dim = kv.v_dim = 100; // rows of heads that are no whole pieces of 16 bytes
     assert_int_equal(qn_tma_of(&kv, &o).keys, 0);
@@ -330,11 +369,11 @@ static void head(void **state)
     for (int i = 0; i < low.prefill.n; i++) {
         const qn_cuda_action *a = &low.prefill.actions[i];
         if (a->step && a->step->out[0].buf == m->plans->prefill.logits_buf) {
-            assert_true(qn_cuda_runs(a, 1) != qn_cuda_runs(a, QN_CUDA_HEAD_FEW + 1));
-            assert_int_equal(qn_cuda_runs(a, 1), qn_cuda_runs(a, QN_CUDA_HEAD_FEW));
-            few += qn_cuda_runs(a, 1);
-            many += qn_cuda_runs(a, 5);
-            assert_true(!a->is_gemm || !qn_cuda_runs(a, 1));
+            assert_true(qn_cuda_runs(a, 1, 0) != qn_cuda_runs(a, QN_CUDA_HEAD_FEW + 1, 0));
+            assert_int_equal(qn_cuda_runs(a, 1, 0), qn_cuda_runs(a, QN_CUDA_HEAD_FEW, 0));
+            few += qn_cuda_runs(a, 1, 0);
+            many += qn_cuda_runs(a, 5, 0);
+            assert_true(!a->is_gemm || !qn_cuda_runs(a, 1, 0));
         }
     }
     assert_int_equal(few, 2);  // activations to 8 bits, product
@@ -504,10 +543,18 @@ static void streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kernels_of_a_layer), cmocka_unit_test(kept_rows), cmocka_unit_test(own_kernels),
-        cmocka_unit_test(warpgroups),         cmocka_unit_test(bytes),     cmocka_unit_test(tensor_copies),
-        cmocka_unit_test(areas_take_turns),   cmocka_unit_test(head),      cmocka_unit_test(planning),
-        cmocka_unit_test(refused_options),    cmocka_unit_test(streams),
+        cmocka_unit_test(kernels_of_a_layer),
+        cmocka_unit_test(kept_rows),
+        cmocka_unit_test(own_kernels),
+        cmocka_unit_test(warpgroups),
+        cmocka_unit_test(bytes),
+        cmocka_unit_test(rows_of_a_block),
+        cmocka_unit_test(tensor_copies),
+        cmocka_unit_test(areas_take_turns),
+        cmocka_unit_test(head),
+        cmocka_unit_test(planning),
+        cmocka_unit_test(refused_options),
+        cmocka_unit_test(streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,7 +121,7 @@ static void buckets(void **state)
         different += b != last;
         last = b;
     }
-    assert_true(2 * different <= QN_CUDA_PROMPT_GRAPHS);
+    assert_true(4 * different <= QN_CUDA_PROMPT_GRAPHS);
     qn_cuda_exec x = {.base.opts.n_ubatch =
                           1000}; // products of bytes: multiples of 16 rows, where there is room
     qn_cuda_action a = {.rows = QN_ROWS_TOKENS};
