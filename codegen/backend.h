@@ -56,7 +56,7 @@ typedef struct qn_exec_opts {
     /* Prompts through attention_tma.cu with 128 query rows a block, however few there are; a card or driver
      * without what it needs is an error. */
     bool tma_attention;
-    bool f32_products;      /* prompts: no products as f16 */
+    bool f32_products; /* prompts: no products as f16 */
     qn_weight_cache weight_cache;
     qn_prefill prefill;
     bool no_tune; /* nothing that was chosen by measuring: neither algorithms of products nor kernels */

@@ -235,8 +235,8 @@ typedef struct quern_session_params {
     bool rows_apart;      /* several sequences, short prompts: each row goes through the weights by itself */
     bool plain_gemv;      /* decode: f16 and bf16 weights by the kernels of f32 ones */
     bool flash_attention; /* prompts: no keys and values by tensor copies, which sm_90a has for most heads */
-    /* Prompts: keys and values by tensor copies, 128 query rows a block however short they are; an error where
-     * there are no such copies (before sm_90a). */
+    /* Prompts: keys and values by tensor copies, 128 query rows a block however short they are; an error
+     * where there are no such copies (before sm_90a). */
     bool tma_attention;
     bool f32_products;    /* prompts: products as f32, not as f16, between the library and the next kernel */
     bool plain_attention; /* prompts through decode's f32 attention kernel, for bisecting */

@@ -134,31 +134,21 @@ static int alloc_halves(emu_exec *x, qn_err *err)
                : 0;
 }
 
-static void put_map(uint64_t at, const qn_tma *t, uint64_t base)
-{
-    emu_tensor_map map = {.base = base};
-    memcpy(map.dims, t->dims, sizeof map.dims);
-    memcpy(map.strides, t->strides, sizeof map.strides);
-    memcpy(map.box, t->box, sizeof map.box);
-    memcpy((void *)(uintptr_t)at, &map, sizeof map);
-}
-
 /* Tensor maps of the KV caches, in the emulator's form. */
 static int alloc_maps(emu_exec *x, qn_err *err)
 {
     const qn_plans *p = x->base.plans;
     qn_cuda_mem *m = &x->mem;
     for (int i = 0; i < p->n_kv; i++) {
-        const qn_tma shapes[2] = {qn_tma_of(&p->kv[i], &x->base.opts),
-                                  qn_tma_short_of(&p->kv[i], &x->base.opts)};
-        for (int v = 0; v < 2 && shapes[0].keys; v++) {
-            uint64_t *at = v ? &m->v_map[i] : &m->k_map[i];
+        const qn_tma all = qn_tma_of(&p->kv[i], &x->base.opts),
+                     few = qn_tma_short_of(&p->kv[i], &x->base.opts);
+        for (int v = 0; v < 2 && all.keys; v++) {
+            uint64_t *at = v ? &m->v_map[i] : &m->k_map[i], of = v ? m->v[i] : m->k[i];
             if (alloc(at, "tensor maps", 2 * QN_CUDA_MAP_BYTES, EMU_READ_ONLY, err)) {
                 return -1;
             }
-            for (int j = 0; j < 2 && shapes[j].keys; j++) {
-                put_map(*at + QN_CUDA_MAP_BYTES * (uint64_t)j, &shapes[j], v ? m->v[i] : m->k[i]);
-            }
+            emu_put_map(*at, &all, of);
+            emu_put_map(*at + QN_CUDA_MAP_BYTES, &few, of);
         }
     }
     int widths[QN_CUDA_ACT_WIDTHS], n = qn_cuda_act_widths(p, &x->base.opts, widths);
@@ -167,7 +157,7 @@ static int alloc_maps(emu_exec *x, qn_err *err)
     }
     for (int i = 0; i < n; i++) {
         qn_tma t = qn_act_tma_of(widths[i], &x->base.opts);
-        put_map(m->act_maps + QN_CUDA_MAP_BYTES * (uint64_t)i, &t, m->a16);
+        emu_put_map(m->act_maps + QN_CUDA_MAP_BYTES * (uint64_t)i, &t, m->a16);
     }
     return alloc(&m->pairs, "pairs", 8, 0, err);
 }

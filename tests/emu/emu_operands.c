@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/half.h"
 #include "cpu/cpu.h"
@@ -10,6 +11,15 @@
 enum { LARGEST = 0x7e }; /* code of 448; the next is no number */
 
 const int emu_weight_roles[3] = {0, 3, 6};
+
+void emu_put_map(uint64_t at, const qn_tma *t, uint64_t base)
+{
+    emu_tensor_map *map = (emu_tensor_map *)(uintptr_t)at;
+    map->base = base;
+    memcpy(map->dims, t->dims, sizeof map->dims);
+    memcpy(map->strides, t->strides, sizeof map->strides);
+    memcpy(map->box, t->box, sizeof map->box);
+}
 
 void emu_round_weights(qn_step *s, emu_rounded *r)
 {

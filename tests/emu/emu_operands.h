@@ -1,5 +1,5 @@
 /* emu_operands.h: operands as the products of prompts have them, for the reference: weights rounded to f16;
- * e4m3 by its definition, for what is to come of kernel_src/fp8.cuh. */
+ * e4m3 by its definition, for what is to come of kernel_src/fp8.cuh; tensor maps. */
 #ifndef QN_EMU_OPERANDS_H
 #define QN_EMU_OPERANDS_H
 
@@ -18,6 +18,9 @@ extern const int emu_weight_roles[3];
 bool emu_half_products(const qn_cuda_list *list);
 void emu_round_weights(qn_step *s, emu_rounded *r);
 void emu_restore_weights(qn_step *s, emu_rounded *r);
+
+/* A tensor of base that copies take boxes of, as the emulator knows it. */
+void emu_put_map(uint64_t at, const qn_tma *t, uint64_t base);
 
 /* Is it a case of one product that e4m3 operands take? */
 bool emu_fp8_serves(const emu_case *c);
