@@ -25,6 +25,40 @@ QN_DEV span my_span(int i)
     return whole_spans ? span{index * SPAN, SPAN, 4, 32} : span_of(n_group, index);
 }
 
+// Where spans are not whole, four consecutive groups are a lane's unit, and slices have equal numbers of
+// units: no warp has less to do, and no lane's groups hang on a condition each. Lanes without a unit read
+// another's and multiply it with zeros.
+constexpr bool by_units =
+    !whole_spans && n_group % 4 == 0 && (spec::slices > 1 || (n_span == 1 && n_group > 64));
+constexpr int n_unit = n_group / 4, slice_units = (n_unit + spec::slices - 1) / spec::slices;
+
+// A lane's unit: group t of it stands at place + t % 2 * one + t / 2 * two.
+struct unit {
+    int number, place, one, two;
+    bool there;
+};
+
+// Unit i of this lane.
+QN_DEV unit my_unit(int i)
+{
+    constexpr int per_span = SPAN / 4;
+    const span rest = span_of(n_group, n_span - 1);
+    const int at = i * WARP + threadIdx.x % WARP, first = threadIdx.x / WARP % spec::slices * slice_units;
+    const bool there = at < slice_units && first + at < n_unit;
+    const int u = there ? first + at : min(first, n_unit - 1), v = u - (n_span - 1) * per_span;
+    if (n_span > 1 && v < 0) {
+        return unit{u, u / per_span * SPAN + u % per_span, WARP, 2 * WARP, there};
+    }
+    const int k = 4 / rest.steps; // lanes that the layout has for a unit
+    return unit{u, rest.first + k * v, rest.steps == 1 ? 1 : rest.lanes,
+                rest.steps == 4 ? 2 * rest.lanes : 3 - rest.steps, there};
+}
+
+QN_DEV int place_in_unit(const unit &u, int t)
+{
+    return u.place + t % 2 * u.one + t / 2 * u.two;
+}
+
 // Does this lane have a group in step t of a span?
 QN_DEV bool has_group(const span &s, int t)
 {
@@ -74,6 +108,15 @@ QN_DEV void load_slice(slice &s, const u8 *q8)
 {
 #pragma unroll
     for (int i = 0; i < slice_spans; i++) {
+        if constexpr (by_units) {
+            const unit u = my_unit(i);
+#pragma unroll
+            for (int t = 0; t < 4; t++) {
+                s.x[i][t] =
+                    u.there ? load_act<spec::fine_in>(q8, spec::n_in, place_in_unit(u, t)) : act_group{};
+            }
+            continue;
+        }
         const span sp = my_span(i);
 #pragma unroll
         for (int t = 0; t < 4; t++) {
@@ -124,6 +167,20 @@ template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows
         }
         return;
     }
+    if constexpr (by_units) {
+#pragma unroll
+        for (int i = 0; i < slice_spans; i++) {
+            const unit u = my_unit(i);
+#pragma unroll
+            for (int t = 0; t < 4; t++) {
+                load_codes(r.g[i][t], p, ptx_opaque(place_in_unit(u, t)));
+            }
+            if (planes<DT>::s_groups == 8) {
+                load_header<DT>(r.s[i], r.d[i], p, ptx_opaque(u.number / 2));
+            }
+        }
+        return;
+    }
     const int lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < slice_spans; i++) {
@@ -149,7 +206,7 @@ template <int DT> QN_DEV float dot_row(const row_slice<DT> &r, const slice &s)
         const span sp = my_span(i);
 #pragma unroll
         for (int t = 0; t < 4; t++) {
-            if (has_group(sp, t)) {
+            if (by_units || has_group(sp, t)) {
                 group<DT> g = r.g[i][t];
                 if (planes<DT>::s_groups == 8) {
                     g.s = r.s[i];
@@ -157,7 +214,9 @@ template <int DT> QN_DEV float dot_row(const row_slice<DT> &r, const slice &s)
                 }
                 const int first =
                     threadIdx.x % WARP * sp.steps; // of a whole span's 4 groups: 0 or 4 modulo 8
-                const int index = whole_spans ? (first & 4) + t : sp.first + first + t;
+                const int index = by_units      ? (my_unit(i).number & 1) * 4 + t
+                                  : whole_spans ? (first & 4) + t
+                                                : sp.first + first + t;
                 sum += dot_group<DT, spec::fine_in>(g, index, s.x[i][t]);
             }
         }
