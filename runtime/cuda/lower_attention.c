@@ -143,35 +143,6 @@ qn_tma qn_tma_short_of(const qn_kv_cache *kv, const qn_exec_opts *opts)
     return t;
 }
 
-static bool covers(qn_view a, qn_view b)
-{
-    return a.buf >= 0 && a.buf == b.buf && a.col <= b.col && a.col + a.width >= b.col + b.width;
-}
-
-static bool meets(qn_view a, qn_view b)
-{
-    return a.buf >= 0 && a.buf == b.buf && a.col < b.col + b.width && b.col < a.col + a.width;
-}
-
-/* Does a step behind s read what v holds now? */
-static bool read_behind(const lowerer *l, const qn_step *s, qn_view v)
-{
-    const qn_step *end = l->plan->steps + l->plan->n_step;
-    for (const qn_step *r = s + 1; r < end; r++) {
-        for (int k = 0; k < QN_STEP_VIEWS; k++) {
-            if (meets(r->in[k], v)) {
-                return true;
-            }
-        }
-        for (int k = 0; k < QN_STEP_VIEWS; k++) {
-            if (covers(r->out[k], v)) {
-                return false;
-            }
-        }
-    }
-    return v.buf == l->plan->logits_buf;
-}
-
 bool qn_cuda_tiles_dim(int k_dim)
 {
     return k_dim == 64 || k_dim == 128 || k_dim == 256;
@@ -193,7 +164,7 @@ bool qn_lower_query_tiles(const lowerer *l, const qn_step *rope)
     return qn_cuda_tiles_dim(a->spec.attention.k_dim) &&
            a->spec.attention.n_head == rope->spec.rope_kv.n_head && rope->in[0].buf == a->in[0].buf &&
            rope->in[0].col == a->in[0].col && qn_tma_of(&l->plans->kv[a->kv], l->opts->exec).keys != 0 &&
-           !read_behind(l, a, a->in[0]);
+           !qn_lower_read_later(l, a, a->in[0]);
 }
 
 /* attention_tma.cu: one query head and 16 * warps rows at a time, blocks that stay where TMA_WARPS. half,

@@ -31,11 +31,14 @@ bool qn_cuda_takes_mmq(const qn_step *s, const qn_exec_opts *opts)
     return all;
 }
 
-static bool reads_view(const qn_step *s, qn_view v)
+/* Does a step read some of a view? */
+static bool reads_some(const qn_step *s, qn_view v)
 {
     bool reads = false;
     for (int k = 0; k < QN_STEP_VIEWS; k++) {
-        reads = reads || (s->in[k].buf >= 0 && s->in[k].buf == v.buf);
+        qn_view in = s->in[k];
+        reads = reads ||
+                (in.buf >= 0 && in.buf == v.buf && in.col < v.col + v.width && v.col < in.col + in.width);
     }
     return reads;
 }
@@ -44,7 +47,9 @@ static bool writes_whole(const qn_step *s, qn_view v)
 {
     bool writes = false;
     for (int k = 0; k < QN_STEP_VIEWS; k++) {
-        writes = writes || same_view(s->out[k], v);
+        qn_view out = s->out[k];
+        writes = writes || (out.buf >= 0 && out.buf == v.buf && out.col <= v.col &&
+                            out.col + out.width >= v.col + v.width);
     }
     return writes;
 }
@@ -53,7 +58,7 @@ bool qn_lower_read_later(const lowerer *l, const qn_step *s, qn_view v)
 {
     const qn_step *end = l->plan->steps + l->plan->n_step;
     for (const qn_step *r = s + 1; r < end; r++) {
-        if (reads_view(r, v)) {
+        if (reads_some(r, v)) {
             return true;
         }
         if (writes_whole(r, v)) {
