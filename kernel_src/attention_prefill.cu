@@ -1,6 +1,7 @@
 // attention_prefill.cu: attention of many query rows on the tensor cores by mma.sync, keys in tiles.
 // grid: (n_head / heads, blocks of tokens, parts of v_dim); block: 32 * spec::warps; shared: queries
 // [block_rows][k_pitch], then spec::stages times K [keys][k_pitch] and V [keys][v_pitch], halves.
+constexpr int first_thread = 0;
 #include "attention_rows.cuh"
 
 constexpr int k_pitch = k_pad + 8, v_pitch = v_pad + 8;

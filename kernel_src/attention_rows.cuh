@@ -5,7 +5,8 @@
 // positions, packed into the rows of one matrix, so that each tile of K and V serves the whole group.
 // spec::warps; spec::tiles: 16-row tiles of a warp; spec::keys: keys of a tile; spec::v_part: dimensions of
 // the values that a block sums; spec::kv_rows: rows of the cache, position p in row p % kv_rows; spec::q_vec:
-// floats of q that one load may take; spec::swizzled: layout of tiles (chunk_at).
+// floats of q that one load may take; spec::swizzled: layout of tiles (chunk_at). Before it is
+// included: first_thread, the first of the threads that have rows.
 #ifndef QN_ATTENTION_ROWS_CUH
 #define QN_ATTENTION_ROWS_CUH
 #include "query_tile.cuh"
@@ -38,7 +39,8 @@ struct running {
 
 QN_DEV int row_of(int t, int half)
 {
-    return (int)(threadIdx.x / WARP) * warp_rows + t * 16 + half * 8 + (int)(threadIdx.x % WARP) / 4;
+    return (int)((threadIdx.x - first_thread) / WARP) * warp_rows + t * 16 + half * 8 +
+           (int)(threadIdx.x % WARP) / 4;
 }
 
 QN_DEV float quad_max(float v)

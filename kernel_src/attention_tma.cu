@@ -5,12 +5,16 @@
 // (spec::warps 4: 64 rows, two blocks a multiprocessor). As many dimensions of k as of v, a
 // multiple of 8; queries in registers, or in shared memory where there are over 128. Where spec::q_tiles they
 // come as tiles (query_tile.cuh), which the producing warp brings too, else as f32 rows that the consumers
-// convert. Grid: as many blocks as fit, or (n_head, blocks of rows); 32 * spec::warps threads of consumers,
-// then 128 of which one produces. shared: 1024 bytes to align, K and V spec::stages times [keys][64] a 64
-// dimensions, where q_shared or q_tiles the queries [block_rows][64] a 64 dimensions, where q_tiles their
+// convert. Grid: as many blocks as fit, or (n_head, blocks of rows); 32 * spec::warps threads of
+// consumers, 128 of which one produces. shared: 1024 bytes to align, K and V spec::stages times [keys][64] a
+// 64 dimensions, where q_shared or q_tiles the queries [block_rows][64] a 64 dimensions, where q_tiles their
 // factors, barriers. maps: of the caches, boxes of 64 values x keys x dimensions / 64 x 1 head, or (where 64
 // does not divide the dimensions) spec::boxes of 64 values side by side, the last one zero beyond the head;
 // counter: two words, zero between launches.
+
+// Two consuming warpgroups stand behind the producer's: before it they take 3 % longer. One takes 2 % longer
+// there (docs/performance-log.md).
+constexpr int first_thread = spec::warps == 4 ? 0 : 128, producer = spec::warps == 4 ? 128 : 0;
 #include "attention_wgmma.cuh"
 
 constexpr int wide = (spec::k_dim + 63) / 64 * 64, tile_bytes = spec::keys * wide * 2;
@@ -190,7 +194,8 @@ QN_DEV void take_tile(const areas &s, running &w, query_tile &qf, const place &p
         take_factor(w, 0, half, up * spec::scale, p.head0);
     }
     if constexpr (!q_shared) {
-        const int lane = (int)threadIdx.x % WARP, r = (int)threadIdx.x / WARP * 16 + lane % 16;
+        const int lane = (int)threadIdx.x % WARP,
+                  r = ((int)threadIdx.x - first_thread) / WARP * 16 + lane % 16;
 #pragma unroll
         for (int k = 0; k < k_pad / 16; k++) {
             ptx_ldmatrix_x4(qf[k], tile + query_piece_at(r, 2 * k + lane / 16, block_rows));
@@ -315,7 +320,7 @@ QN_DEV void start_work(const areas &s, work &u)
 {
     u.k_at = matrix_at(ptx_shared_address(s.k), 16);
     u.v_at = matrix_at(ptx_shared_address(s.v), spec::keys * 128);
-    u.q_at = matrix_at(ptx_shared_address(s.q) + threadIdx.x / 128 * (64 * 128), 16);
+    u.q_at = matrix_at(ptx_shared_address(s.q) + (threadIdx.x - first_thread) / 128 * (64 * 128), 16);
     u.i = 0;
 }
 
@@ -411,7 +416,7 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const u8 *q_tiles, c
         }
         ptx_barrier_init_fence();
     }
-    if (threadIdx.x == threads) {
+    if ((int)threadIdx.x == producer + WARP) {
         ptx_tensor_prefetch(k_map);
         ptx_tensor_prefetch(v_map);
     }
@@ -422,9 +427,9 @@ QN_KERNEL(const qn_state *st, const float *q, i64 q_stride, const u8 *q_tiles, c
     if (!spec::stay && !find_place(p, st)) {
         return;
     }
-    if (threadIdx.x >= threads) {
+    if ((int)threadIdx.x / 128 == producer / 128) {
         ptx_fewer_registers<24>();
-        if (threadIdx.x == threads) {
+        if ((int)threadIdx.x == producer) {
             if constexpr (spec::stay) {
                 produce(s, st, k_map, v_map, q_tiles, counter);
             } else {

@@ -5,6 +5,7 @@
 // (n_head / heads, blocks of tokens, 1); block: 32 * spec::warps; shared: 1024 bytes to align, K and V twice
 // [keys][64] a 64 dimensions, where q_shared the queries [block_rows][64] a 64 dimensions, a barrier of 8
 // bytes.
+constexpr int first_thread = 0;
 #include "attention_wgmma.cuh"
 
 // This thread's copies have landed, the tensor cores may read them, and all threads are here.

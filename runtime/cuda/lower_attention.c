@@ -213,7 +213,7 @@ static int launch_tma(lowerer *l, const qn_tma *t, int warps, int half, bool f32
 
 /* Shapes by the number of pairs of a head and 64 rows, as measured (docs/performance-log.md): 64 rows, two
  * blocks a multiprocessor, where 128 would leave half of a nominal card idle; near the beginning, where pairs
- * are short and differ much in length, up to four pairs a multiprocessor too. 128 rows for all others. The
+ * are short and differ much in length, up to three pairs a multiprocessor too. 128 rows for all others. The
  * limits are ends of captured prompts. */
 static int lower_tma(lowerer *l, const qn_tma *t)
 {
@@ -223,8 +223,8 @@ static int lower_tma(lowerer *l, const qn_tma *t)
         bool few;
         qn_cuda_depth depth;
     } ranges[] = {{QN_LOWER_NOMINAL, true, QN_DEPTH_ANY},
-                  {4 * QN_LOWER_NOMINAL, true, QN_DEPTH_SHALLOW},
-                  {4 * QN_LOWER_NOMINAL, false, QN_DEPTH_DEEP},
+                  {3 * QN_LOWER_NOMINAL, true, QN_DEPTH_SHALLOW},
+                  {3 * QN_LOWER_NOMINAL, false, QN_DEPTH_DEEP},
                   {0, false, QN_DEPTH_ANY}};
     const qn_step *s = l->step;
     const qn_spec_attention *sp = &s->spec.attention;

@@ -221,7 +221,7 @@ static void bytes(void **state)
 }
 
 // Query rows of a block of attention by tensor copies: 64 for few pairs of a head and 64 rows (4 heads: up to
-// 132 pairs), and for up to 528 near the beginning; one launch whatever the chunk.
+// 132 pairs), and for up to 396 near the beginning; one launch whatever the chunk.
 static void rows_of_a_block(void **state)
 {
     (void)state;
@@ -236,7 +236,7 @@ static void rows_of_a_block(void **state)
         assert_int_equal(low.by_depth, !always);
         for (int rows = 1; rows <= o.n_ubatch; rows += 33) {
             for (int k = 0; k < 4; k++) {
-                bool few = !always && (rows <= 33 * 64 || (rows <= 132 * 64 && starts[k] <= QN_CUDA_SHALLOW));
+                bool few = !always && (rows <= 33 * 64 || (rows <= 99 * 64 && starts[k] <= QN_CUDA_SHALLOW));
                 const qn_step *step = NULL;
                 for (int i = 0; i < low.prefill.n; i++) {
                     const qn_cuda_action *a = &low.prefill.actions[i];
