@@ -13,8 +13,9 @@
 // counter: two words, zero between launches.
 
 // Two consuming warpgroups stand behind the producer's: before it they take 3 % longer. One takes 2 % longer
-// there (docs/performance-log.md).
-constexpr int first_thread = spec::warps == 4 ? 0 : 128, producer = spec::warps == 4 ? 128 : 0;
+// there, and for heads over 128 nothing changes (docs/performance-log.md).
+constexpr int producer = spec::warps == 8 && spec::k_dim <= 128 ? 0 : 32 * spec::warps,
+              first_thread = producer == 0 ? 128 : 0;
 #include "attention_wgmma.cuh"
 
 constexpr int wide = (spec::k_dim + 63) / 64 * 64, tile_bytes = spec::keys * wide * 2;
