@@ -98,8 +98,10 @@ function(emu_executable name objects)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
 endfunction()
 
-set(emu_ops_sources ${emu_dir}/emu_ops.c ${emu_dir}/emu_ops_compare.c ${emu_dir}/emu_ops_reference.c ${emu_dir}/emu_exec.c
+# A case's run and its comparison, under emulation and on a card alike.
+set(emu_run_sources ${emu_dir}/emu_ways.c ${emu_dir}/emu_ops_compare.c ${emu_dir}/emu_ops_reference.c ${emu_dir}/emu_exec.c
     ${emu_dir}/emu_operands.c ${emu_dir}/emu_q8.c)
+set(emu_ops_sources ${emu_dir}/emu_ops.c ${emu_run_sources})
 emu_executable(emu_ops emu_kernels ${emu_ops_sources})
 set(emu_ops_tested embed select norm linear glu rope_kv attention mix mul rescale altup latent_kv argmax)
 foreach(op IN LISTS emu_ops_tested)
@@ -108,6 +110,18 @@ foreach(op IN LISTS emu_ops_tested)
 endforeach()
 add_test(NAME emu-coverage COMMAND emu_ops --list-is ${emu_ops_tested})
 set_tests_properties(emu-coverage PROPERTIES LABELS emu TIMEOUT ${hang})
+
+# The same cases, and large ones, on a card (tests/gpu/run.sh). It is built everywhere and run where there is a GPU.
+set(gpu_dir ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
+add_executable(op_cases ${gpu_dir}/op_cases.c ${gpu_dir}/op_large.c ${gpu_dir}/card.c ${gpu_dir}/card_memory.c ${emu_run_sources})
+target_include_directories(op_cases PRIVATE ${gpu_dir})
+target_link_libraries(op_cases PRIVATE emu_tests_common quern_jansson)
+add_dependencies(op_cases shape_models)
+if(QUERN_NVRTC_TESTS) # on a card that computes next to nothing
+  add_test(NAME gpu-op-cases COMMAND Python3::Interpreter ${emu_tools}/test_op_cases.py $<TARGET_FILE:op_cases>
+                                     ${CMAKE_CURRENT_BINARY_DIR}/fake_gpu ${CMAKE_BINARY_DIR}/gpu-op-cases)
+  set_tests_properties(gpu-op-cases PROPERTIES LABELS emu TIMEOUT ${hang})
+endif()
 
 # `cmake --build build --target emu_exhaustive`: every triple of levels, every step of the shapes; hours of one core.
 emu_executable(emu_ops_all emu_kernels_all ${emu_ops_sources})

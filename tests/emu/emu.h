@@ -24,8 +24,10 @@ typedef struct emu_launch {
     const emu_program *program;
     uint32_t grid[3], threads, shared; /* shared: bytes a block */
     bool cooperative;                  /* all blocks are resident at once */
-    bool dependent;                    /* may start before the launch before it ends (ptx_grid_wait) */
-    uint64_t seed;                     /* of the order of blocks, warps and lanes */
+    bool by_shape;  /* that they are is seen to by the launch's shape: a card is not asked for it */
+    bool dependent; /* may start before the launch before it ends (ptx_grid_wait) */
+    int variant;    /* QN_VARIANT_* that it was lowered for: a card overlaps launches of the last one */
+    uint64_t seed;  /* of the order of blocks, warps and lanes */
     const uint64_t *args;
     int n_arg; /* at most 32 */
 } emu_launch;
@@ -41,6 +43,12 @@ typedef struct emu_report {
 /* Runs a launch to its end. 0: no check failed; -1: one did, and `report` says which; the launch was ended
  * there. */
 int emu_run(const emu_launch *l, emu_report *report);
+
+/* tests/gpu/card.c puts a card behind the functions of this header; under emulation these have nothing to do.
+ * The program is about to be launched: it is compiled and loaded now, so that launches follow each other. */
+int emu_prepare(const emu_program *p, emu_report *report);
+/* Waits for what was launched, and makes the checks that a card allows only then. */
+int emu_settle(emu_report *report);
 
 /* Device memory: `bytes` bytes at an address that is a multiple of 256, with unowned space on both sides. A
  * kernel may touch nothing else. EMU_READ_ONLY: kernels may not write it. EMU_UNWRITTEN: reading a byte that
@@ -61,10 +69,15 @@ typedef struct emu_tensor_map {
     uint32_t reserved[12];
 } emu_tensor_map;
 
-/* The host has written, or is about to read, a range: it must lie in one buffer. -1: it does not (report
+/* Makes a tensor map of 128 bytes at `to`, which lies in a buffer. */
+int emu_write_map(void *to, const emu_tensor_map *map, emu_report *report);
+
+/* The host is about to write, or to read, a range: it must lie in one buffer. -1: it does not (report
  * filled). */
 int emu_written(const void *p, size_t bytes, emu_report *report);
 int emu_readable(const void *p, size_t bytes, emu_report *report);
+/* Has every byte of a range been written? A card does not know, and says yes. */
+int emu_all_written(const void *p, size_t bytes, emu_report *report);
 
 /* How the lanes of warps share their accesses, a row for each line of a kernel that loads or stores: counted
  * once emu_traffic_on was called (which slows launches down). `sectors` of 32 bytes: of global memory;

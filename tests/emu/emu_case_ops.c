@@ -443,7 +443,7 @@ static void fill_cache(emu_case *c, int last)
         nv = c->kv.n_head_kv * c->kv.v_dim;
     c->k = case_alloc(c, sizeof(float) * (size_t)(rows * nk));
     c->v = case_alloc(c, sizeof(float) * (size_t)(rows * nv));
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows && !case_is_empty(); r++) {
         float scale = r < last ? 1.5f : 500.0f;
         for (int i = 0; i < nk; i++) {
             c->k[r * nk + i] = qn_f16_to_f32(qn_f32_to_f16(scale * case_uniform(c)));
@@ -452,13 +452,16 @@ static void fill_cache(emu_case *c, int last)
             c->v[r * nv + i] = qn_f16_to_f32(qn_f32_to_f16(scale * case_uniform(c)));
         }
     }
+    if (case_is_empty()) {
+        return;
+    }
     qn_kv_round(c->exec.k_type, c->k, (size_t)(rows * nk));
     qn_kv_round(c->exec.v_type, c->v, (size_t)(rows * nv));
 }
 
 void case_fill_cache(emu_case *c)
 {
-    fill_cache(c, c->pos + CASE_UBATCH); /* the queries' own keys are in the cache */
+    fill_cache(c, c->pos + (c->rows ? c->rows : CASE_UBATCH)); /* the queries' own keys are in the cache */
 }
 
 /* A case of rope_kv and the attention that follows: one kernel in the list for decode. */

@@ -108,7 +108,7 @@ static void make_embed(emu_case *c, const qn_spec_embed *s)
 {
     c->bufs[1].width = s->n_embd;
     c->steps[0].out[0] = (qn_view){1, 0, s->n_embd};
-    c->steps[0].w[0] = case_tensor(c, (qn_type)s->dtype, s->n_embd, CASE_VOCAB, 1);
+    c->steps[0].w[0] = case_tensor(c, (qn_type)s->dtype, s->n_embd, s->n_vocab, 1);
     c->steps[0].w[1] = s->n_pos ? case_tensor(c, (qn_type)s->pos_dtype, s->n_embd, s->n_pos, 1) : NULL;
 }
 
@@ -212,8 +212,7 @@ static void make_latent_kv(emu_case *c, const qn_spec_latent_kv *s)
     c->steps[0].out[1] = (qn_view){1, nk, nv};
 }
 
-/* Fills a case for a spec, which a real one was made; false: the op has only cases of its own. */
-static bool fill_case(emu_case *c, const qn_spec *s, const qn_spec *real)
+bool emu_case_of_spec(emu_case *c, const qn_spec *s, const qn_spec *real)
 {
     c->steps[0].spec = *s;
     switch (c->steps[0].op->id) {
@@ -248,7 +247,7 @@ static int one_case(shape_cases *x, const qn_step *s, const qn_spec *spec, int v
     static emu_case c;
     case_init(&c, (int)x->op, 5000 + (uint64_t)x->n_spec);
     c.variant = variant;
-    if (fill_case(&c, spec, &s->spec)) {
+    if (emu_case_of_spec(&c, spec, &s->spec)) {
         snprintf(c.name, sizeof c.name, "%s shape %.70s %.38s", s->op->name, x->model, s->name);
         x->rc = x->fn(x->user, &c);
         x->n_case++;
@@ -292,14 +291,22 @@ static int one_model(void *user, const char *path)
     return x->rc;
 }
 
+static const char *shapes = EMU_SHAPE_MODELS;
+
+void emu_set_shapes(const char *dir)
+{
+    shapes = dir;
+}
+
 int emu_shape_cases(int op, int *n_case, emu_case_fn fn, void *user)
 {
     static qn_spec specs[MAX_SPECS];
     shape_cases x = {.op = (qn_op_id)op, .fn = fn, .user = user, .specs = specs};
     qn_err err;
     err.text[0] = '\0';
-    int rc = shape_models_each(EMU_SHAPE_MODELS, one_model, &x, &err) ||
-                     shape_models_each(EMU_SHAPE_MODELS "/goldens", one_model, &x, &err)
+    char goldens[4096];
+    snprintf(goldens, sizeof goldens, "%s/goldens", shapes);
+    int rc = shape_models_each(shapes, one_model, &x, &err) || shape_models_each(goldens, one_model, &x, &err)
                  ? -1
                  : 0;
     if (rc && x.rc == 0) {

@@ -19,6 +19,18 @@ void *case_alloc(emu_case *c, size_t bytes)
     return p;
 }
 
+static bool empty;
+
+void emu_cases_empty(bool is)
+{
+    empty = is;
+}
+
+bool case_is_empty(void)
+{
+    return empty;
+}
+
 int case_random(emu_case *c, int n)
 {
     c->random = c->random * 6364136223846793005u + 1442695040888963407u;
@@ -61,8 +73,16 @@ static void fill_blocks(emu_case *c, uint8_t *data, const qn_dtype *d, qn_type t
     while (s->type != type) {
         s++;
     }
-    for (size_t i = 0; i < bytes; i++) {
+    enum { LARGE = 1 << 22 };
+    for (size_t i = 0; i < bytes && bytes < LARGE; i++) {
         data[i] = (uint8_t)case_random(c, 256);
+    }
+    uint64_t x = c->random | 1; /* of tensors that take long otherwise: xorshift64 (Marsaglia 2003) */
+    for (size_t i = 0; i + sizeof x <= bytes && bytes >= LARGE; i += sizeof x) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        memcpy(data + i, &x, sizeof x);
     }
     for (size_t b = 0; b < bytes; b += d->block_bytes) {
         for (int k = 0; k < 2; k++) {
@@ -79,7 +99,9 @@ qn_tensor *case_tensor(emu_case *c, qn_type type, int n_in, int n_out, float sca
     const qn_dtype *d = qn_dtype_get(type);
     size_t bytes = (size_t)n_in / d->block_values * d->block_bytes * (size_t)n_out;
     uint8_t *data = case_alloc(c, bytes);
-    if (type == QN_F32 || type == QN_F16 || type == QN_BF16) {
+    if (empty) {
+        /* zeros */
+    } else if (type == QN_F32 || type == QN_F16 || type == QN_BF16) {
         fill_plain(c, data, type, (size_t)n_in * (size_t)n_out, scale);
     } else {
         fill_blocks(c, data, d, type, bytes);
@@ -99,6 +121,9 @@ qn_tensor *case_tensor(emu_case *c, qn_type type, int n_in, int n_out, float sca
 
 void case_gate(qn_tensor *t)
 {
+    if (empty) {
+        return;
+    }
     const qn_dtype *d = qn_dtype_get(t->type);
     const size_t n = (size_t)t->ne[0], rows = t->ne[1] < 8 ? (size_t)t->ne[1] : 8;
     float *v = malloc(sizeof *v * n * rows);
@@ -137,13 +162,14 @@ void case_gate(qn_tensor *t)
 
 void case_fill(emu_case *c, int buf, float scale)
 {
-    size_t n = (size_t)c->bufs[buf].width * CASE_UBATCH;
-    const size_t all = n / CASE_UBATCH * CASE_ROWS;
+    const int first = c->rows > 0 ? c->rows : CASE_UBATCH;
+    size_t n = (size_t)c->bufs[buf].width * (size_t)first;
+    const size_t all = c->rows > 0 ? n : n / CASE_UBATCH * CASE_ROWS;
     c->start[buf] = case_alloc(c, all * sizeof(float));
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !empty; i++) {
         c->start[buf][i] = scale * case_uniform(c);
     }
-    for (size_t i = n; i < all; i++) {
+    for (size_t i = n; i < all && !empty; i++) {
         c->start[buf][i] = -0.75f * c->start[buf][i - n];
     }
 }

@@ -24,7 +24,7 @@ typedef struct emu_case {
     qn_model model;
     qn_plans plans;
     qn_buf bufs[CASE_BUFS];  /* 0 x, 1 out, 2 base, 3 logits, 4 y, 5 z */
-    float *start[CASE_BUFS]; /* values before the run, [CASE_ROWS][width]; NULL: unwritten */
+    float *start[CASE_BUFS]; /* values before the run, [CASE_ROWS or rows][width]; NULL: unwritten */
     qn_kv_cache kv;
     float *k, *v;     /* cache before the run, [rows], f16 values; NULL: empty */
     qn_step steps[4]; /* plans.prefill.n_step of them; the last one's output is compared */
@@ -33,12 +33,17 @@ typedef struct emu_case {
     qn_exec_opts exec;
     int seq, pos; /* the selected sequence, and its length before the run */
     qn_outputs outputs;
+    int rows;          /* a large case: rows of a prompt, with as many start values; 0: it is none */
+    const int *sample; /* [n_sample] rows of them that are compared */
+    int n_sample;
     double tol_few, tol_many; /* NMSE of the lists for few rows, and of prefill */
     void *allocs[CASE_ALLOCS];
     int n_alloc;
     uint64_t random;
 } emu_case;
 
+/* The next cases are built without values: for one who only counts them. */
+void emu_cases_empty(bool empty);
 /* Calls fn for each case of an op ("linear", or "argmax" for the greedy choice); stops where it returns
  * non-zero, and returns that. The case lives during the call only. */
 typedef int (*emu_case_fn)(void *user, emu_case *c);
@@ -87,8 +92,14 @@ int emu_make_rope_attention(emu_case *c, const int *f);
 /* The same on sm_90a where queries come as tiles: heads that rope_rows.cu takes, f16 caches, no window. */
 int emu_make_tile_attention(emu_case *c, const int *f);
 
+/* The folder of the shapes' heads; the build's, unless another is set. */
+void emu_set_shapes(const char *dir);
 /* emu_case_shapes.c: cases of an op from the steps of real models' shapes. */
 int emu_shape_cases(int op, int *n_case, emu_case_fn fn, void *user);
+
+/* Fills a case whose step has a spec (of an op that real models have; which `real` became); false: the op has
+ * only cases of its own. */
+bool emu_case_of_spec(emu_case *c, const qn_spec *s, const qn_spec *real);
 
 /* A case without anything but an op; and the end of one. */
 void case_init(emu_case *c, int op, uint64_t seed);
@@ -101,6 +112,7 @@ void case_fill_cache(emu_case *c);
 void *case_alloc(emu_case *c, size_t bytes);
 float case_uniform(emu_case *c); /* in [-1, 1) */
 int case_random(emu_case *c, int n);
+bool case_is_empty(void); /* emu_cases_empty */
 /* A tensor of n_in x n_out random values of about the size `scale`. */
 qn_tensor *case_tensor(emu_case *c, qn_type type, int n_in, int n_out, float scale);
 /* Scales the weights of a gate so that its products with values of about 1 are of about 2: where all gates of

@@ -35,8 +35,8 @@ typedef struct emu_exec {
 void emu_put(uint64_t at, const void *from, size_t bytes)
 {
     emu_report r;
-    memcpy((void *)(uintptr_t)at, from, bytes);
     emu_written((void *)(uintptr_t)at, bytes, &r);
+    memcpy((void *)(uintptr_t)at, from, bytes);
 }
 
 static int alloc(uint64_t *out, const char *name, size_t bytes, int flags, qn_err *err)
@@ -134,7 +134,7 @@ static int alloc_halves(emu_exec *x, qn_err *err)
                : 0;
 }
 
-/* Tensor maps of the KV caches, in the emulator's form. */
+/* Tensor maps of the KV caches. */
 static int alloc_maps(emu_exec *x, qn_err *err)
 {
     const qn_plans *p = x->base.plans;
@@ -170,10 +170,14 @@ static int alloc_a16(emu_exec *x, size_t bytes, qn_err *err)
     if (alloc(&x->mem.a16, "f16 activations", bytes, EMU_UNWRITTEN, err)) {
         return -1;
     }
-    for (size_t i = 0; tensor && i + 2 <= bytes; i += 2) {
-        const uint16_t nan = 0x7e01;
-        emu_put(x->mem.a16 + i, &nan, sizeof nan);
+    uint16_t *nan = tensor && bytes > 0 ? malloc(bytes) : NULL;
+    for (size_t i = 0; nan && i < bytes / sizeof *nan; i++) {
+        nan[i] = 0x7e01;
     }
+    if (nan) {
+        emu_put(x->mem.a16, nan, bytes / sizeof *nan * sizeof *nan);
+    }
+    free(nan);
     return 0;
 }
 
@@ -248,47 +252,11 @@ static int check_report(int rc, const emu_report *r, qn_err *err)
     return rc ? qn_fail(err, "%s", r->text) : 0;
 }
 
-/* Value i of operands at `at`. */
-static double operand(const qn_cuda_gemm *g, uint64_t at, size_t i)
-{
-    const uint16_t *half = (const uint16_t *)(uintptr_t)at;
-    return g->fp8    ? (double)emu_e4m3_value(((const uint8_t *)(uintptr_t)at)[i])
-           : g->bf16 ? (double)qn_bf16_to_f32(half[i])
-                     : (double)qn_f16_to_f32(half[i]);
-}
-
-/* A matrix product, as cuBLASLt does it: 16-bit or e4m3 operands, f32 sums (here in double, then rounded).
- * Rows from `rows` on, up to `padded`, come out as NaN: nobody may look at them. */
 static int run_gemm(const emu_exec *x, const qn_cuda_gemm *g, int rows, int padded, qn_err *err)
 {
-    emu_report r;
-    float *out = (float *)(uintptr_t)g->out;
-    const size_t unit = g->fp8 ? 1 : 2, n_in = (size_t)g->n_in;
     const float *tops = (const float *)(uintptr_t)x->mem.fp8_tops;
-    const double up = g->fp8 ? (double)qn_cuda_fp8_up(tops[g->fp8 - 1]) : 1;
-    if (check_report(emu_readable((const void *)(uintptr_t)g->a, unit * (size_t)rows * n_in, &r), &r, err) ||
-        check_report(emu_readable((const void *)(uintptr_t)g->w, unit * (size_t)g->n_out * n_in, &r), &r,
-                     err)) {
-        return -1;
-    }
-    for (int i = 0; i < padded; i++) {
-        const size_t at = (size_t)i * (size_t)g->ld_out, size = g->half_out ? 2 : 4;
-        if (check_report(emu_written((char *)out + size * at, size * (size_t)g->n_out, &r), &r, err)) {
-            return -1;
-        }
-        for (int o = 0; o < g->n_out; o++) {
-            double sum = i < rows ? 0 : (double)NAN;
-            for (size_t k = 0; i < rows && k < n_in; k++) {
-                sum += operand(g, g->a, (size_t)i * n_in + k) * operand(g, g->w, (size_t)o * n_in + k);
-            }
-            if (g->half_out) {
-                ((uint16_t *)out)[at + (size_t)o] = qn_f32_to_f16((float)ldexp(sum, -QN_CUDA_PRODUCT_SHIFT));
-            } else {
-                out[at + (size_t)o] = (float)(up * sum);
-            }
-        }
-    }
-    return 0;
+    const float up = g->fp8 ? qn_cuda_fp8_up(tops[g->fp8 - 1]) : 1;
+    return x->emu.product ? x->emu.product(g, rows, up, err) : emu_product(g, rows, padded, up, err);
 }
 
 static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *err)
@@ -300,6 +268,8 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
                     .shared = a->shared,
                     .dependent = a->repack == NULL && !a->cooperative,
                     .cooperative = a->cooperative || a->resident,
+                    .by_shape = !a->cooperative,
+                    .variant = x->emu.variant,
                     .seed = x->emu.seed + x->n_launch++,
                     .args = a->args,
                     .n_arg = a->n_arg};
@@ -323,7 +293,7 @@ static int repack_all(emu_exec *x, qn_err *err)
         memcpy((void *)(uintptr_t)a->args[0], t->data, t->n_bytes);
         void *planes = (void *)(uintptr_t)weight_address(x, t);
         if (launch_one(x, a, 1, err) ||
-            check_report(emu_readable(planes, qn_cuda_weight_bytes(t), &r), &r, err)) {
+            check_report(emu_all_written(planes, qn_cuda_weight_bytes(t), &r), &r, err)) {
             return qn_fail_prefix(err, "repacking %s", t->name);
         }
         emu_freeze(planes);
@@ -369,17 +339,38 @@ static int make_halves(emu_exec *x, qn_err *err)
     return 0;
 }
 
+static bool is_after(const qn_plan *plan, const qn_cuda_action *a, int step)
+{
+    return step >= 0 && (!a->step || a->step - plan->steps > step);
+}
+
+/* Programs of a list up to a step: compiled, where that is not done beforehand, so that launches follow each
+ * other. */
+static int prepare_list(const emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, int stop_after,
+                        qn_err *err)
+{
+    emu_report r;
+    for (int i = 0; i < list->n && !is_after(plan, &list->actions[i], stop_after); i++) {
+        const qn_cuda_action *a = &list->actions[i];
+        if (!a->is_gemm && check_report(emu_prepare(x->programs[a->program], &r), &r, err)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, int rows, int n_out,
                     int first, int stop_after, qn_err *err)
 {
     const int pos = ((const qn_cuda_state *)(uintptr_t)x->mem.state)->pos;
-    for (int i = 0; i < list->n; i++) {
+    emu_report report;
+    if (prepare_list(x, plan, list, stop_after, err)) {
+        return -1;
+    }
+    for (int i = 0; i < list->n && !is_after(plan, &list->actions[i], stop_after); i++) {
         const qn_cuda_action *a = &list->actions[i];
         if (first > 0 && (!a->step || a->step - plan->steps < first)) {
             continue;
-        }
-        if (stop_after >= 0 && (!a->step || a->step - plan->steps > stop_after)) {
-            break;
         }
         bool head = a->step && a->step->out[0].buf == plan->logits_buf;
         int n = a->rows == QN_ROWS_OUTPUTS || head ? n_out : rows, padded = n;
@@ -391,7 +382,7 @@ static int run_list(emu_exec *x, const qn_plan *plan, const qn_cuda_list *list, 
             return a->step ? qn_fail_prefix(err, "step %s", a->step->name) : -1;
         }
     }
-    return 0;
+    return check_report(emu_settle(&report), &report, err);
 }
 
 static int emu_read(qn_exec *e, qn_view v, int row, int n_rows, float *out, qn_err *err)
@@ -510,7 +501,8 @@ static int find_programs(emu_exec *x, qn_err *err)
     }
     for (int i = 0; i < n; i++) {
         const qn_source *s = &x->low.programs[i].source;
-        x->programs[i] = emu_source_find(x->emu.programs, x->emu.n_program, s->text);
+        x->programs[i] = x->emu.find ? x->emu.find(&x->low.programs[i])
+                                     : emu_source_find(x->emu.programs, x->emu.n_program, s->text);
         if (!x->programs[i]) {
             return qn_fail(err, "%s was not built: emu_gen does not know this program:\n%s", s->symbol,
                            s->text);
@@ -546,8 +538,8 @@ int emu_exec_new(qn_exec **out, const qn_plans *plans, const qn_exec_opts *opts,
                         .product_tokens = emu->product_tokens,
                         .knobs = emu->knobs,
                         .knobs_user = emu->knobs_user,
-                        .share_from = emu_share_from(emu->variant),
-                        .head_chunk = EMU_HEAD_CHUNK};
+                        .share_from = emu->as_sessions ? 0 : emu_share_from(emu->variant),
+                        .head_chunk = emu->as_sessions ? 0 : EMU_HEAD_CHUNK};
     if (alloc_all(x, err) || qn_lower(&x->low, plans, &lo, err) || find_programs(x, err) ||
         place_phases(x, err)) {
         emu_exec_free(&x->base);

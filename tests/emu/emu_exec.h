@@ -17,6 +17,11 @@ typedef struct emu_exec_opts {
     int n_program;
     bool (*knobs)(void *user, const qn_site *site, qn_knobs *k); /* qn_lower_opts */
     void *knobs_user;
+    /* A card's (tests/gpu/card.h): in place of the table, and of a plain loop for what the library multiplies
+     * (out of a device's addresses; up: the power of two that brings e4m3 weights back). */
+    const emu_program *(*find)(const qn_cuda_program *p);
+    int (*product)(const qn_cuda_gemm *g, int rows, float up, qn_err *err);
+    bool as_sessions; /* products share groups and heads come in pieces as in a session, not everywhere */
 } emu_exec_opts;
 
 /* qn_lower_opts.share_from: one variant's blocks share groups of outputs wherever that leaves them more even,

@@ -14,11 +14,12 @@ const int emu_weight_roles[3] = {0, 3, 6};
 
 void emu_put_map(uint64_t at, const qn_tma *t, uint64_t base)
 {
-    emu_tensor_map *map = (emu_tensor_map *)(uintptr_t)at;
-    map->base = base;
-    memcpy(map->dims, t->dims, sizeof map->dims);
-    memcpy(map->strides, t->strides, sizeof map->strides);
-    memcpy(map->box, t->box, sizeof map->box);
+    emu_report r;
+    emu_tensor_map map = {.base = base};
+    memcpy(map.dims, t->dims, sizeof map.dims);
+    memcpy(map.strides, t->strides, sizeof map.strides);
+    memcpy(map.box, t->box, sizeof map.box);
+    emu_write_map((void *)(uintptr_t)at, &map, &r);
 }
 
 void emu_round_weights(qn_step *s, emu_rounded *r)
@@ -141,6 +142,50 @@ int emu_fp8_reference(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run
         free(data[k]);
     }
     return rc;
+}
+
+/* Value i of operands at `at`. */
+static double operand(const qn_cuda_gemm *g, uint64_t at, size_t i)
+{
+    const uint16_t *half = (const uint16_t *)(uintptr_t)at;
+    return g->fp8    ? (double)emu_e4m3_value(((const uint8_t *)(uintptr_t)at)[i])
+           : g->bf16 ? (double)qn_bf16_to_f32(half[i])
+                     : (double)qn_f16_to_f32(half[i]);
+}
+
+static int check_report(int rc, const emu_report *r, qn_err *err)
+{
+    return rc ? qn_fail(err, "%s", r->text) : 0;
+}
+
+int emu_product(const qn_cuda_gemm *g, int rows, int padded, float up, qn_err *err)
+{
+    emu_report r;
+    float *out = (float *)(uintptr_t)g->out;
+    const size_t unit = g->fp8 ? 1 : 2, n_in = (size_t)g->n_in;
+    if (check_report(emu_readable((const void *)(uintptr_t)g->a, unit * (size_t)rows * n_in, &r), &r, err) ||
+        check_report(emu_readable((const void *)(uintptr_t)g->w, unit * (size_t)g->n_out * n_in, &r), &r,
+                     err)) {
+        return -1;
+    }
+    for (int i = 0; i < padded; i++) {
+        const size_t at = (size_t)i * (size_t)g->ld_out, size = g->half_out ? 2 : 4;
+        if (check_report(emu_written((char *)out + size * at, size * (size_t)g->n_out, &r), &r, err)) {
+            return -1;
+        }
+        for (int o = 0; o < g->n_out; o++) {
+            double sum = i < rows ? 0 : (double)NAN;
+            for (size_t k = 0; i < rows && k < n_in; k++) {
+                sum += operand(g, g->a, (size_t)i * n_in + k) * operand(g, g->w, (size_t)o * n_in + k);
+            }
+            if (g->half_out) {
+                ((uint16_t *)out)[at + (size_t)o] = qn_f32_to_f16((float)ldexp(sum, -QN_CUDA_PRODUCT_SHIFT));
+            } else {
+                out[at + (size_t)o] = (float)((double)up * sum);
+            }
+        }
+    }
+    return 0;
 }
 
 bool emu_half_products(const qn_cuda_list *list)

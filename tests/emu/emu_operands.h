@@ -19,11 +19,15 @@ bool emu_half_products(const qn_cuda_list *list);
 void emu_round_weights(qn_step *s, emu_rounded *r);
 void emu_restore_weights(qn_step *s, emu_rounded *r);
 
-/* A tensor of base that copies take boxes of, as the emulator knows it. */
+/* A map of a tensor at `base` that copies take boxes of, written to `at`. */
 void emu_put_map(uint64_t at, const qn_tma *t, uint64_t base);
 
 /* Is it a case of one product that e4m3 operands take? */
 bool emu_fp8_serves(const emu_case *c);
+
+/* A matrix product, as cuBLASLt does it: 16-bit or e4m3 operands, f32 sums (here in double, then rounded),
+ * times `up`. Rows from `rows` on, up to `padded`, come out as NaN: nobody may look at them. */
+int emu_product(const qn_cuda_gemm *g, int rows, int padded, float up, qn_err *err);
 
 float emu_e4m3_value(uint8_t code);
 /* The nearest value, of two the one with the even code. */

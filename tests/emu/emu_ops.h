@@ -28,6 +28,30 @@ typedef struct ops_error {
     bool bad;
 } ops_error;
 
+enum { OPS_WAYS = 18, OPS_SEEN = 64 };
+extern const ops_way ops_ways[OPS_WAYS];
+
+/* emu_ways.c: who runs cases. */
+typedef struct ops_runner {
+    emu_exec_opts emu; /* where programs come from; multiprocessors: of large cases, 0: as of the others */
+    bool only_added;
+    const emu_program *seen[OPS_SEEN]; /* launched by the runs of this case so far; n_seen: 0 at its start */
+    int n_seen;
+} ops_runner;
+
+typedef struct ops_result {
+    ops_error error;
+    double tolerance;
+    int rc; /* -1: err says what is wrong */
+    qn_err err;
+    bool failed;
+} ops_result;
+
+/* Has the case this way on its variant? */
+bool ops_has_way(const emu_case *c, int way);
+/* Runs a case one way. Returns 1 where there is nothing to run: programs that runs before have launched. */
+int ops_run(ops_runner *r, emu_case *c, int way, ops_result *out);
+
 /* The sequences of such rows. */
 extern const int ops_many_seqs[CASE_SEQS];
 
@@ -41,6 +65,14 @@ int ops_rows_of(const emu_case *c, int rows);
  * stores keys and values) gives. */
 int ops_compare_view(qn_view v, int rows, qn_exec *cpu, qn_exec *emu, ops_error *e, qn_err *err);
 int ops_compare_case(emu_case *c, const ops_way *w, qn_exec *cpu, qn_exec *emu, ops_error *e, qn_err *err);
+/* The same of a large case (emu_case.rows): row by row of its sample, each by a run of the reference for that
+ * row alone, with the operands that the kernels had. */
+int ops_compare_samples(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run, ops_error *e,
+                        qn_err *err);
+/* Keys and values of rows that a step has stored from position `pos` on. */
+void ops_compare_stored(emu_case *c, int seq, int pos, qn_exec *cpu, qn_exec *emu, ops_error *e);
+/* Row `row` of a view on the device against row `at` of the reference's. */
+int ops_compare_row(qn_view v, int row, int at, qn_exec *cpu, qn_exec *emu, ops_error *e, qn_err *err);
 /* Kernels may write nothing of the buffers but the rows of this run in the columns of the steps' outputs. */
 int ops_check_strays(const emu_case *c, const qn_exec *emu, int rows, qn_err *err);
 

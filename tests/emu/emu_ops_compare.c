@@ -38,6 +38,8 @@ static void compare_cache(ops_error *e, uint64_t at, qn_cache_type type, const f
     size_t unit = qn_cuda_kv_bytes(type, 1, dim);
     float *got = malloc(sizeof *got * (size_t)dim), *due = malloc(sizeof *due * (size_t)dim);
     uint8_t *raw = malloc(unit);
+    emu_report r;
+    emu_readable((const uint8_t *)(uintptr_t)at + (size_t)(row * heads) * unit, unit * (size_t)heads, &r);
     for (int i = row * heads; i < (row + 1) * heads; i++) {
         qn_cuda_kv_get(type, (const uint8_t *)(uintptr_t)at + (size_t)i * unit, got, dim);
         qn_cuda_kv_put(type, want + (size_t)i * (size_t)dim, raw, dim);
@@ -88,14 +90,14 @@ void ops_start_values(emu_case *c, qn_exec *cpu, qn_exec *emu)
     const qn_cuda_mem *m = emu_exec_mem(emu);
     qn_cpu *x = (qn_cpu *)cpu;
     for (int i = 0; i < CASE_BUFS; i++) {
-        int rows = c->exec.n_ubatch == CASE_ROWS ? CASE_ROWS : CASE_UBATCH;
+        int rows = c->rows ? c->rows : c->exec.n_ubatch == CASE_ROWS ? CASE_ROWS : CASE_UBATCH;
         size_t bytes = sizeof(float) * (size_t)c->bufs[i].width * (size_t)rows;
         if (c->start[i]) {
             memcpy(x->bufs[i], c->start[i], bytes);
             emu_put(m->bufs[i], c->start[i], bytes);
         }
     }
-    for (int i = 0; i < CASE_SEQS; i++) {
+    for (int i = 0; i < qn_n_seq(&c->exec); i++) {
         if (c->k) {
             start_cache(c, x, m, i);
         }
@@ -113,18 +115,35 @@ int ops_rows_of(const emu_case *c, int rows)
     return c->steps[0].rows == QN_ROWS_TOKENS ? rows : c->outputs == QN_OUT_ALL ? rows : 1;
 }
 
-int ops_compare_view(qn_view v, int rows, qn_exec *cpu, qn_exec *emu, ops_error *e, qn_err *err)
+int ops_compare_row(qn_view v, int row, int at, qn_exec *cpu, qn_exec *emu, ops_error *e, qn_err *err)
 {
-    size_t n = (size_t)rows * (size_t)v.width;
+    size_t n = (size_t)v.width;
     float *got = malloc(n * sizeof(float)), *want = malloc(n * sizeof(float));
-    int rc = emu->read(emu, v, 0, rows, got, err) || cpu->read(cpu, v, 0, rows, want, err) ? -1 : 0;
-    for (int r = 0; r < rows && rc == 0; r++) {
-        compare(e, got + (size_t)r * (size_t)v.width, want + (size_t)r * (size_t)v.width, (size_t)v.width);
+    int rc = emu->read(emu, v, row, 1, got, err) || cpu->read(cpu, v, at, 1, want, err) ? -1 : 0;
+    if (rc == 0) {
+        compare(e, got, want, n);
         end_row(e);
     }
     free(got);
     free(want);
     return rc;
+}
+
+int ops_compare_view(qn_view v, int rows, qn_exec *cpu, qn_exec *emu, ops_error *e, qn_err *err)
+{
+    int rc = 0;
+    for (int r = 0; r < rows && rc == 0; r++) {
+        rc = ops_compare_row(v, r, r, cpu, emu, e, err);
+    }
+    return rc;
+}
+
+void ops_compare_stored(emu_case *c, int seq, int pos, qn_exec *cpu, qn_exec *emu, ops_error *e)
+{
+    const qn_cpu_kv *kv = &((const qn_cpu *)cpu)->kv[0];
+    const int at = seq * kv->rows + pos % kv->rows;
+    compare_cache(e, emu_exec_mem(emu)->k[0], c->exec.k_type, kv->k, at, c->kv.n_head_kv, c->kv.k_dim);
+    compare_cache(e, emu_exec_mem(emu)->v[0], c->exec.v_type, kv->v, at, c->kv.n_head_kv, c->kv.v_dim);
 }
 
 /* Is byte `at` of a row of a buffer part of what a step writes? */
@@ -170,14 +189,9 @@ int ops_compare_case(emu_case *c, const ops_way *w, qn_exec *cpu, qn_exec *emu, 
     }
     const qn_step *stores = c->steps[0].op->id == QN_OP_ROPE_KV ? &c->steps[0] : last;
     if (rc == 0 && stores->op->id == QN_OP_ROPE_KV && stores->kv >= 0) {
-        const qn_cpu_kv *kv = &((const qn_cpu *)cpu)->kv[0];
         for (int r = 0; r < w->rows; r++) {
-            int seq = w->many ? ops_many_seqs[r] : c->seq, pos = length_of(c, seq) + (w->many ? 0 : r);
-            int at = seq * kv->rows + pos % kv->rows;
-            compare_cache(e, emu_exec_mem(emu)->k[0], c->exec.k_type, kv->k, at, c->kv.n_head_kv,
-                          c->kv.k_dim);
-            compare_cache(e, emu_exec_mem(emu)->v[0], c->exec.v_type, kv->v, at, c->kv.n_head_kv,
-                          c->kv.v_dim);
+            int seq = w->many ? ops_many_seqs[r] : c->seq;
+            ops_compare_stored(c, seq, length_of(c, seq) + (w->many ? 0 : r), cpu, emu, e);
         }
     }
     return rc;

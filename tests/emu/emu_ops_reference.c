@@ -11,15 +11,20 @@
 #include "emu_q8.h"
 
 /* Gives the reference the rows of a view as they stand in 8 bits, times a factor a row (NULL: 1). */
-static void take_q8(qn_cpu *x, qn_view v, uint64_t at, int rows, const float *factor)
+static void take_q8_from(qn_cpu *x, qn_view v, uint64_t at, int first, int rows, const float *factor)
 {
     for (int r = 0; r < rows; r++) {
         float *row = qn_cpu_at(x, v, r);
-        emu_q8_row(at, v.width, r, qn_cuda_fine(&x->base.opts, v.width), row);
+        emu_q8_row(at, v.width, first + r, qn_cuda_fine(&x->base.opts, v.width), row);
         for (int i = 0; factor && i < v.width; i++) {
             row[i] *= factor[r];
         }
     }
+}
+
+static void take_q8(qn_cpu *x, qn_view v, uint64_t at, int rows, const float *factor)
+{
+    take_q8_from(x, v, at, 0, rows, factor);
 }
 
 /* Rows of a view of the emulated run against their 8-bit form. */
@@ -138,29 +143,101 @@ static bool few_head(const emu_case *c, const ops_way *w)
            ops_rows_of(c, w->rows) <= QN_CUDA_HEAD_FEW;
 }
 
-static int run_rounded(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run, int rows, qn_err *err)
+/* Rows of the input as they stand in 16 bits, from the device's row `first` on. */
+static int take_halves(emu_case *c, qn_exec *cpu, qn_exec *emu, int first, int rows, qn_err *err)
 {
     const qn_cuda_mem *m = emu_exec_mem(emu);
     qn_view v = c->steps[0].in[0];
     bool bf16 = c->steps[0].w[0] ? c->steps[0].w[0]->type == QN_BF16 : c->steps[0].w[3]->type == QN_BF16;
     for (int r = 0; r < rows; r++) {
-        float *row = qn_cpu_at((qn_cpu *)cpu, v, r), scale = ((const float *)(uintptr_t)m->row_scale)[r];
-        const uint16_t *a = (const uint16_t *)(uintptr_t)m->a16 + (size_t)r * (size_t)v.width;
+        float *row = qn_cpu_at((qn_cpu *)cpu, v, r),
+              scale = ((const float *)(uintptr_t)m->row_scale)[first + r];
+        const uint16_t *a = (const uint16_t *)(uintptr_t)m->a16 + (size_t)(first + r) * (size_t)v.width;
+        emu_report readable;
+        if (emu_readable(a, sizeof *a * (size_t)v.width, &readable)) {
+            return qn_fail(err, "%s", readable.text);
+        }
         for (int i = 0; i < v.width; i++) {
             float x = (bf16 ? qn_bf16_to_f32(a[i]) : qn_f16_to_f32(a[i])) * scale;
             double off = fabs((double)x - (double)row[i]);
             if (!(off <= fabs((double)row[i]) * (bf16 ? 0x1p-8 : 0x1p-11) ||
                   off <= 0x1p-24 * (double)scale)) {
-                return qn_fail(err, "row %d, value %d: %g was rounded to %g", r, i, (double)row[i],
+                return qn_fail(err, "row %d, value %d: %g was rounded to %g", first + r, i, (double)row[i],
                                (double)x);
             }
             row[i] = x;
         }
     }
+    return 0;
+}
+
+static int run_rounded(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run, int rows, qn_err *err)
+{
     emu_rounded w;
+    if (take_halves(c, cpu, emu, 0, rows, err)) {
+        return -1;
+    }
     emu_round_weights(&c->steps[0], &w);
     int rc = cpu->run(cpu, run, err);
     emu_restore_weights(&c->steps[0], &w);
+    return rc;
+}
+
+/* Row `row` of a run as the only one of the reference's next. */
+static int start_row(const emu_case *c, qn_exec *cpu, int row)
+{
+    qn_err err;
+    for (int i = 0; i < CASE_BUFS; i++) {
+        size_t width = (size_t)c->bufs[i].width;
+        if (c->start[i]) {
+            memcpy(((qn_cpu *)cpu)->bufs[i], c->start[i] + width * (size_t)row, sizeof(float) * width);
+        }
+    }
+    qn_exec_set_length(cpu, c->seq, c->pos + row, c->pos + row);
+    return qn_exec_select(cpu, c->seq, &err);
+}
+
+static int sample_row(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run, int row, ops_error *e,
+                      qn_err *err)
+{
+    const qn_step *last = &c->steps[c->plans.prefill.n_step - 1];
+    const bool mmq = qn_cuda_takes_mmq(&c->steps[0], &c->exec), halves = ops_one_rounding(c) && !mmq;
+    const qn_cuda_action *q =
+        mmq ? emu_find_action(emu, &emu_exec_lowered(emu)->prefill, "quantise", 0) : NULL;
+    qn_run one = *run;
+    one.n = 1;
+    one.tokens += row;
+    one.pos += row;
+    if (start_row(c, cpu, row) || (halves && take_halves(c, cpu, emu, row, 1, err))) {
+        return -1;
+    }
+    if (q) {
+        take_q8_from((qn_cpu *)cpu, c->steps[0].in[0], q->args[3], row, 1, NULL);
+    }
+    int rc = cpu->run(cpu, &one, err);
+    for (int i = 0; i < QN_STEP_VIEWS && rc == 0; i++) {
+        rc = last->out[i].buf >= 0 ? ops_compare_row(last->out[i], row, 0, cpu, emu, e, err) : 0;
+    }
+    if (rc == 0 && last->op->id == QN_OP_ROPE_KV && last->kv >= 0) {
+        ops_compare_stored(c, c->seq, c->pos + row, cpu, emu, e);
+    }
+    return rc;
+}
+
+int ops_compare_samples(emu_case *c, qn_exec *cpu, qn_exec *emu, const qn_run *run, ops_error *e, qn_err *err)
+{
+    const bool round = ops_one_rounding(c) && !qn_cuda_takes_mmq(&c->steps[0], &c->exec);
+    emu_rounded weights;
+    int rc = 0;
+    if (round) {
+        emu_round_weights(&c->steps[0], &weights);
+    }
+    for (int i = 0; i < c->n_sample && rc == 0; i++) {
+        rc = sample_row(c, cpu, emu, run, c->sample[i], e, err);
+    }
+    if (round) {
+        emu_restore_weights(&c->steps[0], &weights);
+    }
     return rc;
 }
 

@@ -66,6 +66,8 @@ static float factor_at(const uint8_t *q8, int n, bool fine, int i, int which)
 void emu_q8_row(uint64_t at, int n, int row, bool fine, float *out)
 {
     const uint8_t *q8 = row_at(at, n, row, fine);
+    emu_report r;
+    emu_readable(q8, row_bytes(n, fine), &r); /* whether it may be is emu_q8_check's */
     for (int i = 0; i < n; i++) {
         out[i] = (float)code_at(q8, n, i) * factor_at(q8, n, fine, i, 0);
     }

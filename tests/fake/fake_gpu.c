@@ -11,6 +11,7 @@
 //   FAKE_TOKEN       the choice (default 5)
 //   FAKE_REPORT      file that gets the counters when the process ends
 //   FAKE_MS, FAKE_NOISE  what launches take (fake_clock.h)
+//   FAKE_SELECT, FAKE_STRAY  one kernel that computes, and writes where it may not (fake_select.h)
 // contexts: how often the device's one was made. Use that a driver would not allow (allocating, loading or
 // waiting inside a capture) is counted as "misuse".
 #include <stdatomic.h>
@@ -25,6 +26,7 @@
 #pragma GCC visibility push(default)
 
 #include "fake_clock.h"
+#include "fake_select.h"
 
 static atomic_long n_alloc, n_free, live, peak, n_module, n_unload, n_launch, n_graph_launch, n_begin,
     n_instantiate, n_misuse, n_host, n_host_free, n_stream, n_stream_destroy, n_graph_destroy, n_context,
@@ -477,6 +479,7 @@ static qn_cu_result launch(qn_cu_function f, unsigned int threads, qn_cu_stream 
     }
     n_launch++;
     clock_launch(f->name, threads);
+    compute_select(f->name, params);
     if (is_choice(f->name)) {
         choose(f->name, args);
     }

@@ -159,13 +159,18 @@ class Bench:
         self.cases = self.program("gpu_cases")
         self.env = dict(os.environ, QUERN_CACHE=args.cache or os.path.join(self.work, "cache"))
         self.workers = Workers(lambda n: Worker(self.cases, self.backend, os.path.join(self.work, "worker-%d" % n), self.env))
-        self.shown, self.of, self.done = time.monotonic(), 0, 0
+        self.shown, self.lock, self.running, self.order = time.monotonic(), threading.RLock(), [], []
         for old in ("report.txt", "report.json", "failures.txt"):
             if os.path.isfile(os.path.join(self.out, old)):
                 os.remove(os.path.join(self.out, old))
         self.rows = []
         self.failures = []
         self.goldens = self.find_goldens()
+
+    def find_folder(self, name):
+        """A folder of the build; None: it is not there."""
+        places = [os.path.join(os.path.abspath(self.args.build_dir), folder, name) for folder in ("", "tests")]
+        return next((p for p in places if os.path.isdir(p)), None)
 
     def find(self, name):
         for folder in ("", "tests"):
@@ -231,53 +236,63 @@ class Bench:
         """A command of quern, by a process that has run others before: (exit status, stdout, stderr)."""
         return self.workers.run(words, timeout if self.backend == "cuda" else 600)
 
-    def each(self, fn, items, workers=None):
-        self.of, self.done = len(items), 0
-
-        def one(item):
-            result = fn(item)
-            self.progress()
-            return result
-        with concurrent.futures.ThreadPoolExecutor((workers or self.args.jobs) if self.backend == "cuda" else 2) as pool:
-            return list(pool.map(one, items))
-
     def progress(self):
-        self.done += 1
-        if time.monotonic() - self.shown > 10:
+        with self.lock:
+            if time.monotonic() - self.shown < 10:
+                return
             self.shown = time.monotonic()
-            print("  %d of %d, %d failures so far" % (self.done, self.of, len(self.failures)), flush=True)
+            running = ", ".join("%s %d of %d" % (p.name, p.done, p.of) for p in self.running if p.of)
+            print("  %s, %d failures so far" % (running, len(self.failures)), flush=True)
 
     def fail(self, case, why):
         """Told of at once, so that it is known even where the script is ended from outside."""
         why = why[-2000:]
-        self.failures.append({"case": case, "why": why})
-        print("    FAILED %s: %s" % (case, last_line(why) or "?"), flush=True)
-        with open(os.path.join(self.out, "failures.txt"), "a", encoding="utf-8") as f:
-            f.write("== %s\n%s\n" % (case, why))
+        with self.lock:
+            self.failures.append({"case": case, "why": why})
+            print("    FAILED %s: %s" % (case, last_line(why) or "?"), flush=True)
+            with open(os.path.join(self.out, "failures.txt"), "a", encoding="utf-8") as f:
+                f.write("== %s\n%s\n" % (case, why))
 
     def part(self, name, fn):
-        """Runs a part that the pattern asks for. fn returns (cases, note) and records failures itself."""
+        """Runs a part that the pattern asks for. fn gets a Part, returns (cases, note) and records failures itself."""
         if not fnmatch.fnmatch(name, self.args.only):
             return
-        start, before = time.monotonic(), len(self.failures)
-        self.running, self.of, self.done, self.shown = name, 0, 0, start
+        part, start = Part(self, name), time.monotonic()
+        with self.lock:
+            self.running.append(part)
         row = {"part": name, "cases": 0, "note": ""}
         try:
-            row["cases"], row["note"], *more = fn(self)
+            row["cases"], row["note"], *more = fn(part)
             row["details"] = more[0] if more else None
             row["status"] = "ok"
         except Skip as e:
             row["status"], row["note"] = "skipped", str(e)
         except Exception as e:  # a part that breaks is a failure of that part, and the others still run
-            self.fail(name, "%s: %s" % (type(e).__name__, e))
-        row["failed"] = len(self.failures) - before
+            part.fail(name, "%s: %s" % (type(e).__name__, e))
+        row["failed"] = len(part.failures)
         if row["failed"]:
             row["status"] = "FAILED"
         row["seconds"] = round(time.monotonic() - start, 1)
-        self.rows.append(row)
-        print("%-16s %5d cases %4d failed %6.1f s  %-8s %s" % (name, row["cases"], row["failed"], row["seconds"],
-                                                            row["status"], row["note"]), flush=True)
-        self.report()
+        with self.lock:
+            self.running.remove(part)
+            self.rows.append(row)
+            self.rows.sort(key=lambda r: self.order.index(r["part"]))
+            print("%-16s %5d cases %4d failed %6.1f s  %-8s %s" % (name, row["cases"], row["failed"], row["seconds"],
+                                                                row["status"], row["note"]), flush=True)
+            self.report()
+
+    def parts(self, parts, together):
+        """Several of them; together: at the same time, where there is a card and nothing of them is timed."""
+        self.order += [name for name, _ in parts]
+        if not together or self.backend != "cuda":
+            for name, fn in parts:
+                self.part(name, fn)
+            return
+        threads = [threading.Thread(target=self.part, args=p) for p in parts]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
 
     def report(self):
         """After every part, so that something is there whatever happens next."""
@@ -293,16 +308,45 @@ class Bench:
             json.dump(dict(self.about, seconds=round(seconds, 1), parts=self.rows, failures=self.failures), f, indent=1)
         return lines[-1].strip()
 
-    def ended(self, name):
-        """The script is ended from outside: what is known of the running part, and nothing more."""
-        self.rows.append({"part": name, "cases": self.done, "failed": 0, "seconds": 0, "status": "ENDED",
-                          "note": "ended after %d of %d cases" % (self.done, self.of)})
+    def ended(self):
+        """The script is ended from outside: what is known of the running parts, and nothing more."""
+        for p in self.running:
+            self.rows.append({"part": p.name, "cases": p.done, "failed": len(p.failures), "seconds": 0, "status": "ENDED",
+                              "note": "ended after %d of %d cases" % (p.done, p.of)})
         self.report()
         self.workers.kill()
 
     def clean(self):
         if not self.args.work:
             shutil.rmtree(self.work, ignore_errors=True)
+
+
+class Part:
+    """What the function of a part sees: the Bench, with a folder, failures and progress of its own, since parts run beside each other."""
+
+    def __init__(self, bench, name):
+        self.bench, self.name, self.failures, self.of, self.done = bench, name, [], 0, 0
+        self.work = os.path.join(bench.work, name)
+        os.makedirs(self.work, exist_ok=True)
+
+    def __getattr__(self, name):
+        return getattr(self.bench, name)
+
+    def fail(self, case, why):
+        self.failures.append(case)
+        self.bench.fail(case, why)
+
+    def each(self, fn, items, workers=None):
+        self.of += len(items)
+
+        def one(item):
+            result = fn(item)
+            with self.bench.lock:
+                self.done += 1
+            self.bench.progress()
+            return result
+        with concurrent.futures.ThreadPoolExecutor((workers or self.args.jobs) if self.backend == "cuda" else 2) as pool:
+            return list(pool.map(one, items))
 
 
 def last_line(text):

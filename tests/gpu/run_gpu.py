@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""All that needs a GPU, in one command: goldens in every mode and kernel variant, every step against its reference
+"""All that needs a GPU, in one command: the op tests' cases on the card, goldens in every mode, every step against its reference
 function, the graph against direct launches, memory over many tokens, cold and damaged caches, compute-sanitizer, start-up
 and speed. No network. Prints a table; OUT_DIR gets report.txt, report.json and, where something failed, failures.txt, all written
 as soon as something is known. Models of the goldens run many to a process (gpu_cases many), which keeps the context.
 
-Parts (--only GLOB): goldens, variants, check, real, graph, flat, cold, damaged, memcheck, racecheck, startup, bench, routes
-(every way that an option selects, beside the default), tune; families, only where it is named (families.py by itself: with options).
+Parts (--only GLOB): ops, goldens, check, real, racecheck, memcheck, damaged, cold and graph run beside each other; then, each alone,
+flat, startup and bench. Under five minutes together, without the making of files. Only where --only names them: variants (goldens with
+the kernels of sm75 and sm80), routes (every way that an option selects, beside the default), tune, families (families.py by itself:
+with options).
 """
 import argparse
+import fnmatch
 import json
 import os
 import re
@@ -126,8 +129,39 @@ def parity_models(b):
     return models + [b.args.text_model] if b.args.text_model else models
 
 
+# Programs that no op case launches: whole models, and `bench --device-limits`, have them.
+NO_OP = {"persistent", "read_limit", "sample_full", "sample_topk"}
+
+
+def ops(b):
+    """Kernels of the emulated tests' cases, and of large ones, on the card against their reference functions (op_cases --help)."""
+    if b.backend != "cuda":
+        raise Skip("CUDA only")
+    program, shapes, path = b.find("op_cases"), b.find_folder("shape_models"), os.path.join(b.work, "ops.json")
+    if not program or not shapes:
+        b.fail("ops", "%s has no %s" % (b.args.build_dir, "shape_models" if program else "op_cases"))
+        return 0, ""
+    code, out, err, _ = b.run([program, "--shapes", shapes, "--json", path, "--cache", b.env["QUERN_CACHE"], "--jobs",
+                               str(b.args.op_jobs)] + (["--all"] if b.args.all_ops else ["--every", str(b.args.every)]),
+                              timeout=1800 if b.args.all_ops else 250)
+    for line in re.findall(r"^FAILED (.*)", out, re.M):
+        b.fail("ops " + line.split(": ")[0], line)
+    if not os.path.isfile(path):
+        b.fail("ops", out + err)
+        return 0, ""
+    with open(path, encoding="utf-8") as f:
+        got = json.load(f)
+    if code != 0 and not b.failures:
+        b.fail("ops", out + err)
+    templates = {n[:-3] for n in os.listdir(os.path.join(ROOT, "kernel_src")) if n.endswith(".cu")} - NO_OP
+    missing = sorted(templates - set(got["templates"]))
+    near = max(got["ops"], key=lambda o: o["share"])
+    return got["runs"], "%d of %d cases, %d of them large; %.2g of its tolerance: %s; %d templates%s; %d of %d programs compiled" % (
+        got["cases"], got["of"], sum(o["large"] for o in got["ops"]), near["share"], near["worst"], len(got["templates"]),
+        ", without " + ", ".join(missing) if missing else "", got["compiled"], got["programs"]), got
+
+
 def graph(b):
-    b.workers.end()  # memory and time of the device are this part's and the next ones' alone
     if b.backend != "cuda":
         raise Skip("CUDA only")
     results = []
@@ -140,6 +174,7 @@ def graph(b):
 
 
 def flat(b):
+    b.workers.end()  # memory of the device is this part's, its time the next ones' alone
     if b.backend != "cuda":
         raise Skip("CUDA only")
     model = b.args.text_model or b.golden("qwen3").model
@@ -451,10 +486,21 @@ def arguments():
     a.add_argument("--commit", help="shown in the table; default: QUERN_COMMIT, BUILD_DIR/commit, git")
     a.add_argument("--backend", default="cuda", choices=["cuda", "cpu"], help="cpu tries the script without a GPU")
     a.add_argument("--jobs", type=int, default=8, help="programs at a time (backend cuda); default: 8")
+    a.add_argument("--every", type=int, default=4, metavar="N", help="ops: every Nth of the emulated tests' cases, and each op's first")
+    a.add_argument("--all-ops", action="store_true", help="ops: all of them")
+    a.add_argument("--op-jobs", type=int, default=os.cpu_count(), help="ops: processes at a time; default: CPUs")
     a.add_argument("--cache", metavar="DIR", help="compiled kernels for all but the parts on caches, as tests/gpu/warm.py makes them; "
                                                  "default: a new one in --work")
     a.add_argument("--work", metavar="DIR", help="folder for what is made on the way, kept; default: a temporary one")
     return a.parse_args()
+
+
+# What is run: parts that time nothing beside each other, then those that do, or look at the device's memory, each alone.
+STAGES = [([("ops", ops), ("goldens", goldens), ("check", check), ("racecheck", racecheck), ("memcheck", memcheck), ("real", real),
+            ("damaged", damaged), ("cold", cold), ("graph", graph)], True),
+          ([("flat", flat), ("startup", startup), ("bench", bench)], False)]
+# Only where they are asked for: minutes of measurements, or of compiles.
+MORE = [("variants", variants), ("routes", routes), ("tune", tune), ("families", all_families)]
 
 
 def main():
@@ -471,16 +517,14 @@ def main():
     print("%(card)s, driver %(driver)s, commit %(commit)s, backend %(backend)s, %(date)s" % b.about, flush=True)
 
     def ended(number, frame):
-        b.ended(b.running)
+        b.ended()
         os._exit(1)
     signal.signal(signal.SIGTERM, ended)
     signal.signal(signal.SIGINT, ended)
-    for name, fn in (("goldens", goldens), ("variants", variants), ("check", check), ("real", real), ("graph", graph), ("flat", flat),
-                     ("cold", cold), ("damaged", damaged), ("memcheck", memcheck), ("racecheck", racecheck),
-                     ("startup", startup), ("bench", bench), ("routes", routes), ("tune", tune)):
-        b.part(name, fn)
-    if args.only == "families":  # minutes, and no test
-        b.part("families", all_families)
+    for parts, together in STAGES:
+        b.parts(parts, together)
+    more = [(name, fn) for name, fn in MORE if args.only != "*" and fnmatch.fnmatch(name, args.only)]
+    b.parts(more, False)
     b.workers.end()
     if not b.rows:
         print("run_gpu: no part matches '%s'" % args.only)
