@@ -273,24 +273,6 @@ static int one_step(shape_cases *x, const qn_step *s)
     return x->rc;
 }
 
-static int one_model(void *user, const char *path)
-{
-    shape_cases *x = user;
-    shape_model m;
-    qn_err err;
-    if (shape_model_open(&m, path, 0, &err)) {
-        fprintf(stderr, "%s\n", err.text);
-        x->rc = -1;
-        return -1;
-    }
-    x->model = m.name;
-    for (int i = 0; i < m.plans->prefill.n_step && x->rc == 0; i++) {
-        one_step(x, &m.plans->prefill.steps[i]);
-    }
-    shape_model_close(&m);
-    return x->rc;
-}
-
 static const char *shapes = EMU_SHAPE_MODELS;
 
 void emu_set_shapes(const char *dir)
@@ -298,20 +280,48 @@ void emu_set_shapes(const char *dir)
     shapes = dir;
 }
 
+/* All models, opened once for the ops that follow each other, and kept to the end of the process. */
+enum { MAX_MODELS = 512 };
+static shape_model models[MAX_MODELS];
+static int n_model;
+
+static int open_one(void *user, const char *path)
+{
+    qn_err *err = user;
+    if (n_model == MAX_MODELS) {
+        return qn_fail(err, "more than %d shapes", MAX_MODELS);
+    }
+    if (shape_model_open(&models[n_model], path, 0, err)) {
+        return -1;
+    }
+    n_model++;
+    return 0;
+}
+
+static int open_models(qn_err *err)
+{
+    char goldens[4096];
+    snprintf(goldens, sizeof goldens, "%s/goldens", shapes);
+    return n_model > 0 ? 0
+           : shape_models_each(shapes, open_one, err, err) || shape_models_each(goldens, open_one, err, err)
+               ? -1
+               : 0;
+}
+
 int emu_shape_cases(int op, int *n_case, emu_case_fn fn, void *user)
 {
     static qn_spec specs[MAX_SPECS];
     shape_cases x = {.op = (qn_op_id)op, .fn = fn, .user = user, .specs = specs};
     qn_err err;
-    err.text[0] = '\0';
-    char goldens[4096];
-    snprintf(goldens, sizeof goldens, "%s/goldens", shapes);
-    int rc = shape_models_each(shapes, one_model, &x, &err) || shape_models_each(goldens, one_model, &x, &err)
-                 ? -1
-                 : 0;
-    if (rc && x.rc == 0) {
+    if (open_models(&err)) {
         fprintf(stderr, "%s\n", err.text);
-        return rc;
+        return -1;
+    }
+    for (int m = 0; m < n_model && x.rc == 0; m++) {
+        x.model = models[m].name;
+        for (int i = 0; i < models[m].plans->prefill.n_step && x.rc == 0; i++) {
+            one_step(&x, &models[m].plans->prefill.steps[i]);
+        }
     }
     *n_case += x.n_case;
     return x.rc;

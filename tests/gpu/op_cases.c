@@ -63,15 +63,39 @@ typedef struct runner {
     int variant; /* the best of the card */
 } runner;
 
-static int op_number(const char *name)
+static bool is_op(const char *name, size_t n)
 {
-    int i = 0;
-    for (const char *const *op = emu_case_ops(); *op; op++, i++) {
-        if (strcmp(*op, name) == 0) {
-            return i;
+    for (const char *const *op = emu_case_ops(); *op; op++) {
+        if (strlen(*op) == n && memcmp(*op, name, n) == 0) {
+            return true;
         }
     }
-    return -1;
+    return false;
+}
+
+/* Are all of "a,b" ops? */
+static bool are_ops(const char *names)
+{
+    while (*names) {
+        const size_t n = strcspn(names, ",");
+        if (!is_op(names, n)) {
+            return false;
+        }
+        names += n + (names[n] == ',');
+    }
+    return true;
+}
+
+/* Is an op among those asked for ("a,b"; NULL: all are)? */
+static bool is_asked(const options *o, const char *op)
+{
+    const size_t n = strlen(op);
+    for (const char *at = o->op; at && (at = strstr(at, op)) != NULL; at++) {
+        if ((at == o->op || at[-1] == ',') && (at[n] == ',' || at[n] == '\0')) {
+            return true;
+        }
+    }
+    return o->op == NULL;
 }
 
 static void note(runner *r, const emu_case *c, int way, const ops_result *o)
@@ -202,7 +226,7 @@ static int each_case(runner *r)
     r->large = true;
     while (i-- > 0 && rc == 0 && !r->o->no_large) { /* from the last on: attention takes longest */
         r->op = i;
-        rc = !r->o->op || strcmp(r->o->op, ops[i]) == 0 ? op_large_cases(ops[i], take_large, run_ways, r) : 0;
+        rc = is_asked(r->o, ops[i]) ? op_large_cases(ops[i], take_large, run_ways, r) : 0;
     }
     r->large = false;
     i = 0;
@@ -213,7 +237,7 @@ static int each_case(runner *r)
     }
     for (const char *const *op = emu_case_ops(); *op && rc == 0 && !r->o->large_only; op++, i++) {
         r->op = i;
-        rc = !r->o->op || strcmp(r->o->op, *op) == 0 ? emu_cases(*op, run_case, r) : 0;
+        rc = is_asked(r->o, *op) ? emu_cases(*op, run_case, r) : 0;
     }
     return rc;
 }
@@ -372,7 +396,7 @@ static int tell(const options *o, double seconds)
     printf("%-10s %12s %6s %6s %6s %9s %9s  %s\n", "op", "cases", "large", "runs", "failed", "NMSE",
            "element", "(of the run nearest to its tolerance)");
     for (const char *const *op = emu_case_ops(); *op; op++, i++) {
-        if (o->op && strcmp(o->op, *op) != 0) {
+        if (!is_asked(o, *op)) {
             continue;
         }
         tally t = sum_of(i, o->jobs);
@@ -420,7 +444,8 @@ static const char usage[] =
     "  --every N        every Nth of the emulated tests' cases (default 4), and each op's first\n"
     "  --all            all of them\n"
     "  --large          only the large cases; --no-large: none of them\n"
-    "  --op NAME        of one op; --word TEXT: whose name holds it; --variant sm75|sm80|sm90a; --way NAME\n"
+    "  --op NAMES       of some ops (\"norm,mul\"); --word TEXT: whose name holds it; --variant "
+    "sm75|sm80|sm90a; --way NAME\n"
     "  --seconds S      no case is begun after this time\n"
     "  --jobs N         processes at a time (default: CPUs, at most 64)\n"
     "  --cache DIR      compiled kernels are kept there (default: not kept)\n"
@@ -525,7 +550,7 @@ static int read_options(options *o, int argc, char **argv)
     if (optind != argc || o->every < 1 || o->jobs < 1 || o->jobs > MAX_JOBS || !(o->seconds > 0)) {
         return bad_usage("a number is out of its range, or there is an argument that is no option");
     }
-    return o->op && op_number(o->op) < 0 ? bad_usage("there is no such op") : 0;
+    return o->op && !are_ops(o->op) ? bad_usage("there is no such op") : 0;
 }
 
 int main(int argc, char **argv)

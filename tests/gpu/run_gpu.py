@@ -142,8 +142,9 @@ def ops(b):
         b.fail("ops", "%s has no %s" % (b.args.build_dir, "shape_models" if program else "op_cases"))
         return 0, ""
     code, out, err, _ = b.run([program, "--shapes", shapes, "--json", path, "--cache", b.env["QUERN_CACHE"], "--jobs",
-                               str(b.args.op_jobs)] + (["--all"] if b.args.all_ops else ["--every", str(b.args.every)]),
-                              timeout=1800 if b.args.all_ops else 250)
+                               str(b.args.op_jobs)] +
+                             (["--all"] if b.args.all_ops else ["--every", str(b.args.every), "--seconds", str(b.args.op_seconds)]),
+                             timeout=1800 if b.args.all_ops else b.args.op_seconds + 60)
     for line in re.findall(r"^FAILED (.*)", out, re.M):
         b.fail("ops " + line.split(": ")[0], line)
     if not os.path.isfile(path):
@@ -488,6 +489,7 @@ def arguments():
     a.add_argument("--jobs", type=int, default=8, help="programs at a time (backend cuda); default: 8")
     a.add_argument("--every", type=int, default=4, metavar="N", help="ops: every Nth of the emulated tests' cases, and each op's first")
     a.add_argument("--all-ops", action="store_true", help="ops: all of them")
+    a.add_argument("--op-seconds", type=float, default=150, help="ops: no case is begun after this time; default: 150")
     a.add_argument("--op-jobs", type=int, default=os.cpu_count(), help="ops: processes at a time; default: CPUs")
     a.add_argument("--cache", metavar="DIR", help="compiled kernels for all but the parts on caches, as tests/gpu/warm.py makes them; "
                                                  "default: a new one in --work")
