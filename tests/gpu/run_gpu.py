@@ -156,6 +156,8 @@ def ops(b):
         b.fail("ops", out + err)
     templates = {n[:-3] for n in os.listdir(os.path.join(ROOT, "kernel_src")) if n.endswith(".cu")} - NO_OP
     missing = sorted(templates - set(got["templates"]))
+    if b.args.all_ops and missing:
+        b.fail("ops", "no case launches %s" % ", ".join(missing))
     near = max(got["ops"], key=lambda o: o["share"])
     return got["runs"], "%d of %d cases, %d of them large; %.2g of its tolerance: %s; %d templates%s; %d of %d programs compiled" % (
         got["cases"], got["of"], sum(o["large"] for o in got["ops"]), near["share"], near["worst"], len(got["templates"]),
