@@ -59,6 +59,10 @@ static int print_kernels(const plan_args *a, const qn_plans *plans, const qn_exe
         printf("\n# decode\n");
         qn_print_launches(plans, &low, &low.decode);
     }
+    if (a->phase == 2) {
+        printf("\n# 2 to %d sequences at once\n", QN_CUDA_FEW);
+        qn_print_launches(plans, &low, &low.each);
+    }
     qn_lowered_free(&low);
     return QN_EXIT_OK;
 }

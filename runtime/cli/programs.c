@@ -106,7 +106,7 @@ const char *qn_target_text(const qn_cuda_target *t, char text[192])
 
 const qn_site *qn_program_site(const qn_lowered *low, int program)
 {
-    const qn_cuda_list *lists[] = {&low->decode, &low->few, &low->prefill};
+    const qn_cuda_list *lists[] = {&low->decode, &low->few, &low->each, &low->prefill};
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
         for (int i = 0; i < lists[k]->n; i++) {
             const qn_cuda_action *a = &lists[k]->actions[i];
@@ -128,7 +128,8 @@ static void grid_text(const qn_cuda_action *a, char text[64])
         if (a->rows_axis == i) {
             snprintf(text + used, 64 - used, "%s%s", times, a->rows == QN_ROWS_OUTPUTS ? "outs" : "rows");
         } else {
-            snprintf(text + used, 64 - used, "%s%u", times, a->grid[i]);
+            snprintf(text + used, 64 - used, "%s%u%s", times, a->grid[i],
+                     i == 0 && a->rows_share ? "/rows" : "");
         }
         used = strlen(text);
     }

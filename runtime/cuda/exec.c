@@ -29,6 +29,9 @@ int qn_cuda_launch_as(qn_cuda_exec *x, qn_cu_function function, const qn_cuda_ac
     if (a->rows_axis >= 0) {
         grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
+    if (a->rows_share) {
+        grid[0] = grid[0] > (uint32_t)rows ? grid[0] / (uint32_t)rows : 1;
+    }
     qn_cu_result r;
     if (dependent || a->cooperative) {
         qn_cu_launch_attribute how = {.id = QN_CU_LAUNCH_PROGRAMMATIC_SERIALIZATION,
@@ -163,7 +166,10 @@ static int take_logits(qn_cuda_exec *x, const qn_plan *plan, int n_out, float *o
 
 const qn_cuda_list *qn_cuda_list_of(const qn_cuda_exec *x, const qn_run *r)
 {
-    return r->phase == QN_PHASE_DECODE ? &x->low.decode : r->n <= QN_CUDA_FEW ? &x->low.few : &x->low.prefill;
+    bool few = r->n <= QN_CUDA_FEW, each = r->seqs && r->n > 1;
+    return r->phase == QN_PHASE_DECODE ? &x->low.decode
+           : few                       ? (each ? &x->low.each : &x->low.few)
+                                       : &x->low.prefill;
 }
 
 static int cuda_run(qn_exec *e, const qn_run *r, qn_err *err)

@@ -161,9 +161,13 @@ static int compile_and_load(qn_cuda_exec *x, qn_err *err)
 /* Blocks that ask for more shared memory than the default limit must say so beforehand. */
 static int raise_shared_limits(qn_cuda_exec *x, qn_err *err)
 {
-    const qn_cuda_list *lists[] = {&x->low.decode,     &x->low.few,
-                                   &x->low.prefill,    &x->low.choose[QN_CHOOSE_TOP_K],
-                                   &x->low.persistent, &x->low.persistent_steps};
+    const qn_cuda_list *lists[] = {&x->low.decode,
+                                   &x->low.few,
+                                   &x->low.each,
+                                   &x->low.prefill,
+                                   &x->low.choose[QN_CHOOSE_TOP_K],
+                                   &x->low.persistent,
+                                   &x->low.persistent_steps};
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
         for (int i = 0; i < lists[k]->n; i++) {
             const qn_cuda_action *a = &lists[k]->actions[i];

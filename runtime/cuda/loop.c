@@ -18,7 +18,7 @@ static int launch_token(qn_cuda_exec *x, qn_cuda_choice how, int n, qn_err *err)
     const qn_cuda_list *choose = &x->low.choose[how];
     int rc = 0;
     if (n > 1) {
-        rc = qn_cuda_launch(x, &p->prefill, &x->low.few, n, n, 0, -1, err);
+        rc = qn_cuda_launch(x, &p->prefill, &x->low.each, n, n, 0, -1, err);
     } else if (how == QN_CHOOSE_BEST) {
         const qn_cuda_list *list = x->low.persistent.n ? &x->low.persistent : &x->low.decode;
         return qn_cuda_launch(x, &p->decode, list, 1, 1, 0, -1, err);

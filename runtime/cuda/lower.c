@@ -201,6 +201,7 @@ int qn_lower_launch(lowerer *l, const launch *k)
     a->threads = k->threads;
     a->shared = k->shared;
     a->rows_axis = k->rows_axis;
+    a->rows_share = k->rows_share;
     a->rows_per = k->rows_per ? k->rows_per : 1;
     a->n_arg = k->n_arg;
     memcpy(a->args, k->args, sizeof a->args);
@@ -317,6 +318,14 @@ static int lower_plan(lowerer *l, const qn_plan *plan, qn_cuda_list *list, lower
     return 0;
 }
 
+static int lower_each(lowerer *l, const qn_plan *plan)
+{
+    l->each = true;
+    int rc = lower_plan(l, plan, &l->out->each, LOWER_FEW);
+    l->each = false;
+    return rc;
+}
+
 /* Largest values of the weights kept as e4m3. */
 static int lower_tops(lowerer *l, qn_cuda_list *list)
 {
@@ -373,7 +382,7 @@ int qn_lower(qn_lowered *out, const qn_plans *plans, const qn_lower_opts *opts, 
     }
     if (lower_plan(&l, &plans->decode, &out->decode, LOWER_DECODE) || qn_lower_choices(&l, &plans->decode) ||
         (opts->persistent && qn_lower_persistent(&l)) ||
-        lower_plan(&l, &plans->prefill, &out->few, LOWER_FEW) ||
+        lower_plan(&l, &plans->prefill, &out->few, LOWER_FEW) || lower_each(&l, &plans->prefill) ||
         lower_plan(&l, &plans->prefill, &out->prefill, LOWER_PREFILL) ||
         lower_weights(&l, &out->repack, false) || lower_tops(&l, &out->tops) ||
         lower_weights(&l, &out->halves, true)) {
@@ -392,6 +401,7 @@ void qn_lowered_free(qn_lowered *l)
     free(l->sites);
     free(l->decode.actions);
     free(l->few.actions);
+    free(l->each.actions);
     free(l->prefill.actions);
     for (int i = 0; i < QN_CHOOSE_COUNT; i++) {
         free(l->choose[i].actions);

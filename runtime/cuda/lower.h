@@ -178,6 +178,7 @@ typedef struct qn_cuda_action {
     bool resident;           /* the same, and its shape sees to it: launched as others are */
     int rows_axis;           /* grid axis that is set to the number of rows at run time; -1: none */
     uint32_t rows_per;       /* rows that one block of that axis serves */
+    bool rows_share;         /* the first axis is divided by the number of rows */
     qn_rows rows;
     uint64_t args[QN_CUDA_ARGS]; /* every kernel parameter is a pointer or an i64 */
     int n_arg;
@@ -206,6 +207,7 @@ typedef struct qn_cuda_program {
 typedef struct qn_lowered {
     qn_cuda_list decode, few, prefill;
     bool by_depth;                        /* some of prefill's actions run by where a chunk begins */
+    qn_cuda_list each;                    /* few, where each row is of a sequence of its own */
     qn_cuda_list choose[QN_CHOOSE_COUNT]; /* behind either of the first two; decode has the first in it */
     qn_cuda_list repack;                  /* one action a quantised weight */
     qn_cuda_list halves;                  /* one action a weight kept as 16-bit or e4m3 rows */

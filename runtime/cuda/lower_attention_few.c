@@ -172,7 +172,8 @@ static launch mma_launch(lowerer *l, const shape *sh, const char *kernel, const 
                     .grid = {(uint32_t)c->split, (uint32_t)(sp->n_head_kv * sh->chunks), 1},
                     .threads = 32 * (uint32_t)c->warps,
                     .shared = (uint32_t)shared_bytes(&sh->room, c),
-                    .rows_axis = 2};
+                    .rows_axis = 2,
+                    .rows_share = l->mode == LOWER_FEW};
 }
 
 static void add_args(launch *k, const uint64_t *args, int n)
@@ -228,7 +229,7 @@ static const qn_step *attention_of(const lowerer *l)
     const qn_step *s = l->step, *next = s + 1;
     const qn_spec_rope_kv *sp = &s->spec.rope_kv;
     bool whole = sp->qk_norm != QN_NORM_NONE && sp->qk_width == QN_QK_FULL;
-    bool there = l->mode == LOWER_DECODE && !l->opts->no_fuse && !whole &&
+    bool there = (l->mode == LOWER_DECODE || l->each) && !l->opts->no_fuse && !whole &&
                  next < l->plan->steps + l->plan->n_step && next->op->id == QN_OP_ATTENTION &&
                  memcmp(&s->out[0], &next->in[0], sizeof next->in[0]) == 0 &&
                  (!sp->has_kv || s->kv == next->kv);

@@ -25,6 +25,7 @@ typedef struct lowerer {
     int post_width;       /* of the rows whose norms are made with their product; 0: none so far */
     int q8_turn;          /* which of mem->q8 holds them */
     bool few_rows;        /* of prefill: the head as decode has it */
+    bool each;            /* of LOWER_FEW: each row is of a sequence of its own */
     /* Products of many rows. */
     qn_view h_view;              /* what mem->a16 holds; buf < 0: nothing */
     bool h_bf16, h_q8;           /* in which form */
@@ -50,6 +51,7 @@ typedef struct launch {
     int n_const;
     uint32_t grid[3], threads, shared;
     int rows_axis;
+    bool rows_share;
     uint32_t rows_per;
     uint64_t args[QN_CUDA_ARGS];
     int n_arg;

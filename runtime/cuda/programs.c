@@ -185,6 +185,7 @@ uint32_t qn_cuda_dynamic_shared(const qn_lowered *l, int program)
 {
     const qn_cuda_list *lists[] = {&l->decode,
                                    &l->few,
+                                   &l->each,
                                    &l->prefill,
                                    &l->persistent,
                                    &l->choose[QN_CHOOSE_TOP_K],

@@ -276,6 +276,9 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
     if (a->rows_axis >= 0) {
         l.grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
+    if (a->rows_share) {
+        l.grid[0] = l.grid[0] > (uint32_t)rows ? l.grid[0] / (uint32_t)rows : 1;
+    }
     x->launches[a->program]++;
     return check_report(emu_run(&l, &r), &r, err);
 }
@@ -462,8 +465,9 @@ static int emu_exec_run(qn_exec *e, const qn_run *r, qn_err *err)
         emu_put(x->mem.tokens, r->tokens, sizeof(int32_t) * (size_t)r->n);
     }
     bool few = x->emu.list == EMU_LIST_FEW || (x->emu.list == EMU_LIST_AUTO && r->n <= QN_CUDA_FEW);
+    bool each = r->seqs && r->n > 1;
     bool whole = r->first_step == 0 && r->stop_after < 0;
-    const qn_cuda_list *list = !decode                        ? (few ? &x->low.few : &x->low.prefill)
+    const qn_cuda_list *list = !decode ? (few ? (each ? &x->low.each : &x->low.few) : &x->low.prefill)
                                : x->low.persistent.n && whole ? &x->low.persistent
                                                               : &x->low.decode;
     if (run_list(x, plan, list, r->n, n_out, r->first_step, r->stop_after, err)) {

@@ -245,7 +245,10 @@ int ops_run_reference(emu_case *c, const ops_way *w, qn_exec *cpu, qn_exec *emu,
                       ops_error *e, qn_err *err)
 {
     const qn_lowered *low = emu_exec_lowered(emu);
-    const qn_cuda_list *list = w->decode ? &low->decode : w->prefill ? &low->prefill : &low->few;
+    const qn_cuda_list *list = w->decode    ? &low->decode
+                               : w->prefill ? &low->prefill
+                               : w->many    ? &low->each
+                                            : &low->few;
     const qn_cuda_action *q = emu_find_action(emu, list, "quantise", 0);
     qn_run first = *run;
     int n = ops_rows_of(c, w->rows);

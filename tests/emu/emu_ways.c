@@ -112,7 +112,10 @@ static bool list_is_new(ops_runner *r, const qn_exec *emu, const qn_cuda_list *l
 static bool is_due(ops_runner *r, const ops_way *w, const qn_exec *emu)
 {
     const qn_lowered *low = emu_exec_lowered(emu);
-    const qn_cuda_list *list = w->decode ? &low->decode : w->prefill ? &low->prefill : &low->few;
+    const qn_cuda_list *list = w->decode    ? &low->decode
+                               : w->prefill ? &low->prefill
+                               : w->many    ? &low->each
+                                            : &low->few;
     bool plain =
         w->alone || (!w->f32 && !w->no_fuse && !w->tma && !w->f32_products && w->route == QN_PREFILL_AUTO);
     bool always = plain && !r->only_added;

@@ -70,9 +70,9 @@ class Tune(CliCase):
         self.assertEqual([how for _, how in kept], ["tuned", "tuned", "tuned", "shipped", "tuned", "tuned"])
         self.assertEqual({how for _, how in self.kernels("--tune", "off")}, {"shipped"})
         bench = ["bench", self.model, "-c", "64", "-p", "0", "-n", "4", "-r", "1", "-v", "--backend", "cuda"]
-        self.assertIn("4 of 12 choices tuned", self.run_quern(*bench).err)
+        self.assertIn("4 of 13 choices tuned", self.run_quern(*bench).err)
         again = self.run_quern(*bench).err
-        self.assertIn("4 of 12 choices tuned", again)
+        self.assertIn("4 of 13 choices tuned", again)
         self.assertNotIn("compiling", again)
         for option in (["--tune", "off"], ["--no-tune"], ["--deterministic"]):
             self.assertNotIn("choices tuned", self.run_quern(*bench, *option).err, option)
@@ -119,10 +119,10 @@ class Tune(CliCase):
         r = self.run_quern(*bench, "3600", QUERN_CACHE=cache)
         self.assertIn("measuring kernels of decode for about 3600 s", r.err)
         self.assertIn("kernels: 4 of 5 choices tuned in", r.err)
-        self.assertIn("4 of 12 choices tuned on this card", r.err)
+        self.assertIn("4 of 13 choices tuned on this card", r.err)
         again = self.run_quern(*bench, "3600", QUERN_CACHE=cache)
         self.assertNotIn("measuring kernels", again.err)
-        self.assertIn("4 of 12 choices tuned on this card", again.err)
+        self.assertIn("4 of 13 choices tuned on this card", again.err)
         # Too short for anything: what is shipped serves, and nothing is kept.
         r = self.run_quern(*bench, "0.000001", QUERN_CACHE=self.path("short"))
         self.assertIn("kernels: 0 of 5 choices tuned", r.err)

@@ -57,6 +57,10 @@ static void routes(void **state)
     assert_true(count(&low.few, "mma 8-bit") >= 4);
     assert_int_equal(count(&low.few, "gemv 8-bit"), 1); // the head of one row
     assert_int_equal(count(&low.decode, "mma 8-bit"), 0);
+    // Rows of one sequence need each other's keys; of several sequences attention finishes its own.
+    assert_int_equal(count(&low.few, "rope, mma f16"), 0);
+    assert_int_equal(count(&low.each, "rope, mma f16"), count(&low.few, "mma f16"));
+    assert_int_equal(low.each.n, low.few.n - count(&low.few, "mma f16"));
     qn_lowered_free(&low);
     low = lower(m, QN_VARIANT_SM80, 132, true, false);
     assert_int_equal(count(&low.few, "mma 8-bit"), 0);
