@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Many commands in one process, as tests/gpu/run_gpu.py runs them: test_gpu_workers.py GPU_CASES QUERN GOLDEN_DIR WORK_DIR"""
+"""Many commands in one process, and parts beside each other, as tests/gpu/run_gpu.py runs them: test_gpu_workers.py GPU_CASES QUERN GOLDEN_DIR WORK_DIR"""
 import json
 import os
 import subprocess
 import sys
+import threading
+import time
+import types
 import unittest
 
 CASES, QUERN, DATA, WORK = [os.path.abspath(a) for a in sys.argv[1:5]]
 del sys.argv[1:5]
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu"))
-from gpu_lib import Worker, Workers  # noqa: E402
+from gpu_lib import Bench, Skip, Worker, Workers  # noqa: E402
 
 # Says what a worker says, and crashes, hangs and loses its device where it is told to.
 STUB = """#!/usr/bin/env python3
@@ -87,6 +90,50 @@ class Real(unittest.TestCase):
             self.assertEqual(err, alone.stderr.decode(), words)
         self.assertEqual(workers.made, 1)
         workers.end()
+
+
+class Parts(unittest.TestCase):
+    """Parts that run at the same time have failures, folders and rows of their own."""
+
+    def bench(self, only="*"):
+        b = object.__new__(Bench)
+        b.args, b.backend, b.work, b.out = types.SimpleNamespace(only=only, jobs=2), "cuda", WORK, WORK
+        b.shown, b.lock, b.running, b.order, b.rows, b.failures = time.monotonic(), threading.RLock(), [], [], [], []
+        b.about = dict.fromkeys(("card", "driver", "commit", "backend", "date"), "-")
+        b.started = time.monotonic()
+        os.makedirs(WORK, exist_ok=True)
+        return b
+
+    def test_together(self):
+        both, b = threading.Barrier(2, timeout=20), self.bench()
+
+        def first(p):
+            both.wait()  # would break where one waited for the other
+            p.fail("a case", "wrong")
+            return 3, "told", {"more": 1}
+
+        def second(p):
+            both.wait()
+            self.assertEqual(p.each(lambda x: 2 * x, [1, 2, 3]), [2, 4, 6])
+            self.assertEqual([p.of, p.done, p.work], [3, 3, os.path.join(WORK, "second")])
+            return 1, "fine"
+
+        def third(p):
+            raise Skip("nothing there")
+
+        def fourth(p):
+            raise ValueError("broken")
+        b.parts([("first", first), ("second", second), ("third", third), ("fourth", fourth)], True)
+        self.assertEqual([(r["part"], r["cases"], r["failed"], r["status"]) for r in b.rows],
+                         [("first", 3, 1, "FAILED"), ("second", 1, 0, "ok"), ("third", 0, 0, "skipped"), ("fourth", 0, 1, "FAILED")])
+        self.assertEqual([f["case"] for f in b.failures if f["case"] == "a case"], ["a case"])
+        with open(os.path.join(WORK, "report.json"), encoding="utf-8") as f:
+            self.assertEqual(len(json.load(f)["parts"]), 4)
+
+    def test_only(self):
+        b = self.bench("sec*")
+        b.parts([(n, lambda p: (1, p.name)) for n in ("first", "second")], True)
+        self.assertEqual([r["note"] for r in b.rows], ["second"])
 
 
 if __name__ == "__main__":
