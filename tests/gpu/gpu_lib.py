@@ -281,16 +281,18 @@ class Bench:
                                                                 row["status"], row["note"]), flush=True)
             self.report()
 
-    def parts(self, parts, together):
-        """Several of them; together: at the same time, where there is a card and nothing of them is timed."""
-        self.order += [name for name, _ in parts]
-        if not together or self.backend != "cuda":
-            for name, fn in parts:
+    def parts(self, *chains):
+        """Chains of parts: those of a chain one after the other, chains at the same time, where there is a card."""
+        self.order += [name for chain in chains for name, _ in chain]
+
+        def walk(chain):
+            for name, fn in chain:
                 self.part(name, fn)
-            return
-        threads = [threading.Thread(target=self.part, args=p) for p in parts]
+        threads = [threading.Thread(target=walk, args=(chain,)) for chain in chains]
         for t in threads:
             t.start()
+            if self.backend != "cuda":
+                t.join()
         for t in threads:
             t.join()
 

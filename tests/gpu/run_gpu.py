@@ -499,10 +499,11 @@ def arguments():
     return a.parse_args()
 
 
-# What is run: parts that time nothing beside each other, then those that do, or look at the device's memory, each alone.
-STAGES = [([("ops", ops), ("goldens", goldens), ("check", check), ("racecheck", racecheck), ("memcheck", memcheck), ("real", real),
-            ("damaged", damaged), ("cold", cold), ("graph", graph)], True),
-          ([("flat", flat), ("startup", startup), ("bench", bench)], False)]
+# Chains of parts that time nothing run beside each other; what needs the same kernels is in one chain, so that they are compiled
+# once. Then parts that do, or look at the device's memory, each alone.
+BESIDE = [[("ops", ops)], [("goldens", goldens), ("check", check), ("real", real)], [("racecheck", racecheck), ("memcheck", memcheck)],
+          [("damaged", damaged), ("cold", cold), ("graph", graph)]]
+ALONE = [("flat", flat), ("startup", startup), ("bench", bench)]
 # Only where they are asked for: minutes of measurements, or of compiles.
 MORE = [("variants", variants), ("routes", routes), ("tune", tune), ("families", all_families)]
 
@@ -525,10 +526,8 @@ def main():
         os._exit(1)
     signal.signal(signal.SIGTERM, ended)
     signal.signal(signal.SIGINT, ended)
-    for parts, together in STAGES:
-        b.parts(parts, together)
-    more = [(name, fn) for name, fn in MORE if args.only != "*" and fnmatch.fnmatch(name, args.only)]
-    b.parts(more, False)
+    b.parts(*BESIDE)
+    b.parts(ALONE + [(name, fn) for name, fn in MORE if args.only != "*" and fnmatch.fnmatch(name, args.only)])
     b.workers.end()
     if not b.rows:
         print("run_gpu: no part matches '%s'" % args.only)

@@ -123,16 +123,16 @@ class Parts(unittest.TestCase):
 
         def fourth(p):
             raise ValueError("broken")
-        b.parts([("first", first), ("second", second), ("third", third), ("fourth", fourth)], True)
+        b.parts([("first", first), ("third", third)], [("second", second)], [("fourth", fourth)])
         self.assertEqual([(r["part"], r["cases"], r["failed"], r["status"]) for r in b.rows],
-                         [("first", 3, 1, "FAILED"), ("second", 1, 0, "ok"), ("third", 0, 0, "skipped"), ("fourth", 0, 1, "FAILED")])
+                         [("first", 3, 1, "FAILED"), ("third", 0, 0, "skipped"), ("second", 1, 0, "ok"), ("fourth", 0, 1, "FAILED")])
         self.assertEqual([f["case"] for f in b.failures if f["case"] == "a case"], ["a case"])
         with open(os.path.join(WORK, "report.json"), encoding="utf-8") as f:
             self.assertEqual(len(json.load(f)["parts"]), 4)
 
     def test_only(self):
         b = self.bench("sec*")
-        b.parts([(n, lambda p: (1, p.name)) for n in ("first", "second")], True)
+        b.parts(*[[(n, lambda p: (1, p.name))] for n in ("first", "second")])
         self.assertEqual([r["note"] for r in b.rows], ["second"])
 
 
