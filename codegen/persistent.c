@@ -17,13 +17,34 @@ static int print_part(FILE *f, const qn_persistent_part *part, int index, qn_err
     }
     fprintf(f, "namespace p%d { // %s\n", index, part->source->symbol);
     fwrite(text, 1, (size_t)(defines - text), f);
+    fprintf(f, "typedef qn_phase_shape<%u, %u, %u, %d, %d> shape;\n", part->grid[0], part->grid[1],
+            part->grid[2], part->threads, part->passes);
     fprintf(f, "#define QN_THREADS %d\n#define QN_KERNEL run\n#include \"again.cuh\"\n%s", part->threads,
             include);
     fprintf(f, "#undef QN_THREADS\n#undef QN_KERNEL\n} // namespace p%d\n\n", index);
     return 0;
 }
 
-static int print_all(FILE *f, const qn_persistent_part *parts, int n_part, int variant, qn_err *err)
+static void print_call(FILE *f, const qn_persistent_part *part, int index)
+{
+    fprintf(f, "    case %d:\n        for (qn_passes<p%d::shape> pass; pass.more(); pass.next()) {\n", index,
+            index);
+    fprintf(f, "            if (pass.mine()) {\n                p%d::run(", index);
+    for (int i = 0; i < part->n_arg; i++) {
+        const qn_persistent_arg *a = &part->args[i];
+        unsigned long long v = a->value;
+        const char *end = i + 1 < part->n_arg ? ", " : "";
+        if (a->from == QN_FROM_SOURCE) {
+            fprintf(f, "qn_any{%lluu}%s", v, end);
+        } else {
+            fprintf(f, "qn_any{%s[%llu]}%s", a->from == QN_FROM_PHASE ? "own" : "words.w", v, end);
+        }
+    }
+    fputs(");\n            }\n        }\n        break;\n", f);
+}
+
+static int print_all(FILE *f, const qn_persistent_part *parts, int n_part, int n_word, int variant,
+                     qn_err *err)
 {
     fprintf(f, "#define QN_VARIANT %d\n#define QN_PERSISTENT 1\n#include \"persistent_begin.cuh\"\n",
             variant);
@@ -33,15 +54,18 @@ static int print_all(FILE *f, const qn_persistent_part *parts, int n_part, int v
             return -1;
         }
     }
-    fputs("QN_DEV void qn_run_phase(int program, const u64 *args)\n{\n    switch (program) {\n", f);
+    fprintf(f, "struct words_of_launch {\n    u64 w[%d];\n};\n\n", n_word > 0 ? n_word : 1);
+    fputs("QN_DEV void run_phase(int program, const u64 *own, const words_of_launch &words)\n{\n"
+          "    switch (program) {\n",
+          f);
     for (int i = 0; i < n_part; i++) {
-        fprintf(f, "    case %d:\n        qn_caller<p%d::run>::call(args);\n        break;\n", i, i);
+        print_call(f, &parts[i], i);
     }
     fputs("    }\n}\n} // namespace persistent\n\n", f);
     return 0;
 }
 
-int qn_source_persistent(qn_source *out, const qn_persistent_part *parts, int n_part, int threads,
+int qn_source_persistent(qn_source *out, const qn_persistent_part *parts, int n_part, int n_word, int threads,
                          int variant, qn_err *err)
 {
     *out = (qn_source){0};
@@ -50,7 +74,7 @@ int qn_source_persistent(qn_source *out, const qn_persistent_part *parts, int n_
     if (!f) {
         return qn_fail(err, "out of memory");
     }
-    int rc = print_all(f, parts, n_part, variant, err);
+    int rc = print_all(f, parts, n_part, n_word, variant, err);
     if (fflush(f) == 0) {
         unsigned long long hash = XXH3_64bits(out->text, size);
         snprintf(out->spec, sizeof out->spec, "phases%d_threads%d_%016llx", n_part, threads, hash);

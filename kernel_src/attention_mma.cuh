@@ -147,6 +147,7 @@ template <int PITCH, int VEC> QN_DEV void take_queries(running &r, const float *
 
 QN_DEV void reset(running &r)
 {
+    no_value(r.q);
 #pragma unroll
     for (int t = 0; t < q_tiles; t++) {
 #pragma unroll
@@ -401,6 +402,8 @@ QN_DEV void all_tiles(running &r, ROWS &rows, const u8 *k_cache, const u8 *v_cac
             rows.put_key(keys, tile, p);
             scores(s, r, keys);
             __syncwarp();
+        } else {
+            no_value(s);
         }
         if (next < p.end) {
             copy_keys(k_at, k_head, next * KEYS, p);

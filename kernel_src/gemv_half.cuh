@@ -35,6 +35,7 @@ QN_DEV half_share share_of(int pairs)
 template <class W> QN_DEV void load_piece(half_piece &p, const W &w, const half_share &s, int i)
 {
     if (i >= s.n) {
+        no_value(p);
         return;
     }
     const int pair = s.team + i / s.per_pair * n_team, piece = s.slice + i % s.per_pair * spec::slices;

@@ -230,14 +230,22 @@ template <int DT> struct rows_ahead {
     row_slice<DT> r[spec::ahead];
 };
 
-// This team's first rows of [first, last), before the activations are there.
-template <int DT, class W> QN_DEV void load_first(rows_ahead<DT> &r, const W &w, int first, int last)
+// Rows of a team that are asked for before the wait. In a phase of the persistent kernel its signals stand in
+// line behind them.
+constexpr int early_rows = qn_in_phase ? 1 : spec::ahead;
+
+// This team's first rows of [first, last), before the activations are there: from the from-th on, `to` in
+// all.
+template <int DT, class W>
+QN_DEV void load_first(rows_ahead<DT> &r, const W &w, int first, int last, int from = 0, int to = early_rows)
 {
     const int row = first + threadIdx.x / WARP / spec::slices;
 #pragma unroll
-    for (int i = 0; i < spec::ahead; i++) {
+    for (int i = from; i < to; i++) {
         if (row + i * n_team < last) {
             w.load(r.r[i], row + i * n_team);
+        } else {
+            no_value(r.r[i]);
         }
     }
 }

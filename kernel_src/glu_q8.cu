@@ -42,6 +42,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     if (!spec::one_row && row >= st->n_rows) {
         return;
     }
+    load_first(rows, w, turn * first, turn * last, early_rows, spec::ahead);
     slice s;
     load_slice(s, q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
     const rms_share rms = load_rms(squares + row * n_group);
@@ -49,7 +50,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     if constexpr (!one_type) {
         const glu_weights<spec::up_dtype, 1> w1 = {gate_w, wu};
         rows_ahead<spec::up_dtype> rows1;
-        load_first(rows1, w1, first, last);
+        load_first(rows1, w1, first, last, 0, spec::ahead);
         gemv_rows(w1, first, last, rows1, s, res + (int)chunk * spec::slices);
     }
     const float factor = rms_factor(rms);

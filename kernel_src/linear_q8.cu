@@ -88,6 +88,7 @@ struct linear_args {
                           : seg == 1 ? s[1]
                                      : s[2],
                           div);
+        t.base = 0.0f;
         t.norm = spec::norm_next && norm_w ? norm_w[at] : 1.0f;
         t.post = spec::post && post_w ? post_w[at] : 1.0f;
         return t;
@@ -166,12 +167,15 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
     output_tail tail;
     if (at < end) {
         tail = p.tail(at);
+    } else {
+        no_value(tail);
     }
     ptx_grid_wait();
     ptx_grid_launch();
     if (!spec::one_row && row >= (spec::outputs ? p.st->n_out : p.st->n_rows)) {
         return;
     }
+    load_first(rows, weights, first, last, early_rows, spec::ahead);
     slice s;
     load_slice(s, p.q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
     const rms_share rms = load_rms(p.squares + row * n_group);

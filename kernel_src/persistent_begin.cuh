@@ -1,43 +1,44 @@
 // persistent_begin.cuh: what stands before the programs of a persistent kernel (persistent.cu). One launch
 // runs a list of phases; a phase is what a launch of its own would be: a program, a grid, arguments. Each
-// program is included in a namespace of its own, and its kernel is a function here. In it
+// program is included in a namespace of its own, and its kernel is a function here, compiled into its place.
+// In it
 //   blockIdx, gridDim  are those of the phase: a block of the launch does every n-th block of it
 //   __syncthreads      takes in the threads of the phase only
 //   ptx_grid_wait      waits until all blocks of the phase before have ended
 //   qn_shared          begins behind what the persistent kernel keeps for itself
-// defines: qn_phase, qn_own, qn_self, qn_caller, qn_block_sync, qn_block_of_launch, qn_blocks_of_launch
+// and `shape`, a qn_phase_shape, says grid and threads.
+// defines: qn_phase, qn_own, qn_self, qn_phase_shape, qn_passes, qn_any, qn_block_sync, qn_block_of_launch,
+// qn_blocks_of_launch
 #undef QN_ENTRY
-#define QN_ENTRY(...) static __device__ __noinline__ void
+#define QN_ENTRY(...) static __device__ __forceinline__ void
 #include "planes.cuh"
 
 // runtime/cuda/lower.h: qn_cuda_phase.
 struct alignas(16) qn_phase {
-    i32 program, threads;
-    u32 grid[3], n_block;
+    i32 program;
+    u32 n_block;
     u32 before; // blocks of the launch that work in the phase before
     u32 reserved;
-    u64 args[24];
+    u64 own[24]; // its words
 };
 
 struct qn_xyz {
     u32 x, y, z;
 };
 
-// What a warp's threads ask for while they run a block of a phase.
+// What a block's thread 0 waits for in a phase, and which pass over its blocks it is in.
 struct alignas(16) qn_own {
-    qn_xyz block;
-    u32 threads;
-    qn_xyz grid;
-    u32 target;         // value of the counter when the phase before has ended
-    const u32 *counter; // nullptr: nothing to wait for
-    u64 reserved;
+    const u32 *counter;
+    u32 target; // value of the counter when the phase before has ended
+    u32 first;  // block of the phase that is this pass's first
+    u32 launch; // launches before this one
 };
 
 enum {
     QN_PHASE_LINES = sizeof(qn_phase) / 16,
     QN_OWN_AT = 2 * sizeof(qn_phase),
-    QN_PERSISTENT_SHARED = 1280, // runtime/cuda/lower.h
-    QN_COUNTER_STEP = 16         // words from one counter to the next
+    QN_PERSISTENT_SHARED = 512, // runtime/cuda/lower.h
+    QN_COUNTER_STEP = 16        // words from one counter to the next
 };
 
 QN_DEV void qn_block_sync()
@@ -62,50 +63,96 @@ QN_DEV qn_phase *qn_phase_slot(int k)
 
 QN_DEV qn_own *qn_self()
 {
-    return qn_shared<qn_own>(QN_OWN_AT) + threadIdx.x / 32;
+    return qn_shared<qn_own>(QN_OWN_AT);
 }
 
-// A parameter out of a word. Pointers are to global memory; the compiler must be told, as it knows of a
-// kernel's.
-template <class T> struct qn_arg {
-    static __device__ __forceinline__ T of(u64 v)
+// Grid and threads of a phase; PASSES: the grid may have more blocks than the launch.
+template <u32 X, u32 Y, u32 Z, int THREADS, bool PASSES> struct qn_phase_shape {
+    static constexpr int threads = THREADS;
+    static constexpr u32 n_block = X * Y * Z;
+    static constexpr bool passes = PASSES;
+
+    static __device__ __forceinline__ qn_xyz block()
     {
-        return (T)v;
+        const u32 at = qn_block_of_launch() + (PASSES ? qn_self()->first : 0);
+        return Y == 1 && Z == 1 ? qn_xyz{at, 0, 0} : qn_xyz{at % X, at / X % Y, at / X / Y};
     }
-};
-template <class T> struct qn_arg<T *> {
-    static __device__ __forceinline__ T *of(u64 v)
+    static __device__ __forceinline__ qn_xyz grid()
     {
-        return (T *)ptx_global_pointer(v);
+        return qn_xyz{X, Y, Z};
+    }
+    static __device__ __forceinline__ void wait()
+    {
+        if (threadIdx.x == 0) {
+            const qn_own *own = qn_self();
+            const u32 *counter = own->counter;
+            const u32 target = own->target;
+            while ((i32)(ptx_load_relaxed(counter) - target) < 0) {
+            }
+            ptx_load_acquire(counter);
+        }
+        ptx_named_barrier(1, THREADS);
     }
 };
 
-// Calls a function with its arguments taken from words.
-template <int... I> struct qn_ints {
-};
-template <int N, int... I> struct qn_count : qn_count<N - 1, N - 1, I...> {
-};
-template <int... I> struct qn_count<0, I...> {
-    using type = qn_ints<I...>;
-};
-template <auto F> struct qn_caller;
-template <class... A, void (*F)(A...)> struct qn_caller<F> {
-    template <int... I> static __device__ __forceinline__ void run(const u64 *args, qn_ints<I...>)
+// An argument out of a word. Pointers are to global memory; the compiler must be told, as it knows of a
+// kernel's.
+struct qn_any {
+    u64 v;
+
+    template <class T> __device__ __forceinline__ operator T *() const
     {
-        F(qn_arg<A>::of(args[I])...);
+        return (T *)v;
     }
-    static __device__ __forceinline__ void call(const u64 *args)
+    __device__ __forceinline__ operator i64() const
     {
-        run(args, typename qn_count<sizeof...(A)>::type());
+        return (i64)v;
+    }
+};
+
+// A block's way through its share of a phase, of which it has some.
+template <class SHAPE> struct qn_passes {
+    u32 first = 0;
+
+    __device__ __forceinline__ qn_passes()
+    {
+        begin();
+    }
+    __device__ __forceinline__ bool more() const
+    {
+        return SHAPE::passes ? first + qn_block_of_launch() < SHAPE::n_block : first == 0;
+    }
+    // Does the block of the phase have this thread?
+    __device__ __forceinline__ bool mine() const
+    {
+        return (int)threadIdx.x < SHAPE::threads;
+    }
+    __device__ __forceinline__ void next()
+    {
+        first += SHAPE::passes ? qn_blocks_of_launch() : 1;
+        if (SHAPE::passes) {
+            qn_block_sync();
+            begin();
+        }
+    }
+    __device__ __forceinline__ void begin() const
+    {
+        if (SHAPE::passes) {
+            if (threadIdx.x == 0) {
+                qn_self()->first = first;
+            }
+            qn_block_sync();
+        }
     }
 };
 
 #undef blockIdx
 #undef gridDim
 #undef __syncthreads
-#define blockIdx        (qn_self()->block)
-#define gridDim         (qn_self()->grid)
+#define blockIdx        (shape::block())
+#define gridDim         (shape::grid())
 #define __syncthreads() ptx_named_barrier(1, QN_THREADS)
+#define ptx_grid_wait() shape::wait()
 
 namespace persistent
 {
@@ -113,18 +160,6 @@ namespace persistent
 // The functions that follow stand before the global ones of the same names.
 QN_DEV void ptx_grid_launch()
 {
-}
-
-QN_DEV void ptx_grid_wait()
-{
-    const qn_own *own = qn_self();
-    if (own->counter) {
-        if (threadIdx.x == 0) {
-            while ((i32)(ptx_load_acquire(own->counter) - own->target) < 0) {
-            }
-        }
-        ptx_named_barrier(1, own->threads);
-    }
 }
 
 template <class T> QN_DEV T *qn_shared(int byte_offset)

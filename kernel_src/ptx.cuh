@@ -168,6 +168,14 @@ QN_DEV u32 ptx_load_acquire(const u32 *p)
     return v;
 }
 
+// The same without that: for who looks often, and in the end once as above.
+QN_DEV u32 ptx_load_relaxed(const u32 *p)
+{
+    u32 v;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+
 // Words that blocks of a launch hand each other: each goes whole, in no order with what else is written.
 QN_DEV void ptx_store_word(u64 *p, u64 v)
 {
@@ -261,6 +269,27 @@ QN_DEV u32 ptx_add_acq_rel(u32 *p, u32 v)
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
     return old;
 }
+
+// The same, for who does not ask what was there: nothing is waited for but what this thread and its block
+// have written.
+QN_DEV void ptx_add_release(u32 *p, u32 v)
+{
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+// for (u32 k = 0; k < n; k++) { ... }, n > 0, once a kernel, as a loop of which the compiler does not know:
+// what is alike in all turns (hundreds of values of a thread's number, where each turn does one of many
+// things) would be made before the loop and kept. Between turns nothing is handed on but memory.
+#define ptx_hidden_for(k, n, ...)                                                                            \
+    asm volatile(".reg .u32 qn_turn;\nmov.u32 qn_turn, 0;\nQN_TURN:" ::: "memory");                          \
+    {                                                                                                        \
+        u32 k;                                                                                               \
+        asm volatile("mov.u32 %0, qn_turn;" : "=r"(k));                                                      \
+        __VA_ARGS__                                                                                          \
+    }                                                                                                        \
+    asm volatile("{.reg .pred p;\nadd.u32 qn_turn, qn_turn, 1;\nsetp.lt.u32 p, qn_turn, %0;\n"               \
+                 "@p bra QN_TURN;}" ::"r"((u32)(n))                                                          \
+                 : "memory")
 
 // Two sums and two products of halves.
 QN_DEV u32 ptx_half2_add(u32 a, u32 b)

@@ -1,5 +1,6 @@
 // types.cuh: integers, limits, half and bf16, enumerators of the specialisation fields, device state.
-// defines: i8..u64, half_t, bf16_t, half2float, float2half, QN_INF, qn_state, qn_shared, QN_ENTRY
+// defines: i8..u64, half_t, bf16_t, half2float, float2half, QN_INF, no_value, qn_state, qn_shared,
+// QN_ENTRY
 #pragma once
 
 typedef signed char i8;
@@ -73,6 +74,28 @@ enum {
 };
 
 #define QN_INF __int_as_float(0x7f800000)
+
+#ifdef QN_PERSISTENT
+constexpr bool qn_in_phase = true;
+#else
+constexpr bool qn_in_phase = false;
+#endif
+
+// For the branch that leaves `v` without a value which only the other branch uses. To the compiler its
+// registers then hold something from before the branch on: in a kernel of many phases, through all of them.
+template <class T> QN_DEV void no_value(T &v)
+{
+    if (qn_in_phase) {
+        v = T{};
+    }
+}
+template <class T, int N> QN_DEV void no_value(T (&v)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        no_value(v[i]);
+    }
+}
 
 QN_DEV float bf16_to_float(bf16_t h)
 {

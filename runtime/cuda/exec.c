@@ -22,10 +22,11 @@ int qn_cuda_launch_as(qn_cuda_exec *x, qn_cu_function function, const qn_cuda_ac
                       qn_cu_stream stream, bool dependent, qn_err *err)
 {
     uint32_t grid[3] = {a->grid[0], a->grid[1], a->grid[2]};
-    void *params[QN_CUDA_ARGS];
+    void *params[QN_CUDA_ARGS + 1];
     for (int i = 0; i < a->n_arg; i++) {
         params[i] = (void *)(uintptr_t)&a->args[i];
     }
+    params[a->n_arg] = (void *)(uintptr_t)a->words;
     if (a->rows_axis >= 0) {
         grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }

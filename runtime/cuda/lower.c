@@ -410,6 +410,7 @@ void qn_lowered_free(qn_lowered *l)
     free(l->persistent.actions);
     free(l->persistent_steps.actions);
     free(l->phases);
+    free(l->words);
     free(l->halves.actions);
     free(l->tops.actions);
     memset(l, 0, sizeof *l);

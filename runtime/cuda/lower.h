@@ -22,12 +22,12 @@ enum {
     QN_CUDA_HEAD_FEW = 4,      /* rows of logits up to which the head of a prompt runs as in decode */
     QN_CUDA_ARGS = 24,
     QN_CUDA_MAX_SPLIT = 64,
-    QN_CUDA_PHASE_SHARED = 1280, /* kernel_src/persistent_begin.cuh */
-    QN_CUDA_COUNTER_BYTES = 64,  /* from one counter of phases to the next */
-    QN_CUDA_RING = 1024,         /* ids: QN_MAX_SEQ a step */
-    QN_CUDA_CHOICE_BLOCKS = 64,  /* at most */
-    QN_CUDA_TOP_K = 100,         /* largest top-k of the fast sampler */
-    QN_CUDA_SAMPLE_PASSES = 16   /* launches of the other one: 1 and 5 each for top-k, top-p and draw */
+    QN_CUDA_PHASE_SHARED = 512, /* kernel_src/persistent_begin.cuh */
+    QN_CUDA_COUNTER_BYTES = 64, /* from one counter of phases to the next */
+    QN_CUDA_RING = 1024,        /* ids: QN_MAX_SEQ a step */
+    QN_CUDA_CHOICE_BLOCKS = 64, /* at most */
+    QN_CUDA_TOP_K = 100,        /* largest top-k of the fast sampler */
+    QN_CUDA_SAMPLE_PASSES = 16  /* launches of the other one: 1 and 5 each for top-k, top-p and draw */
 };
 
 enum { QN_CUDA_HEAD_CHUNK = 64 << 20 };
@@ -182,14 +182,15 @@ typedef struct qn_cuda_action {
     qn_rows rows;
     uint64_t args[QN_CUDA_ARGS]; /* every kernel parameter is a pointer or an i64 */
     int n_arg;
-    int site; /* 1 + index into qn_lowered.sites; 0: there is nothing to choose */
+    const uint64_t *words; /* a last parameter: so many words by value; NULL: there is none */
+    int site;              /* 1 + index into qn_lowered.sites; 0: there is nothing to choose */
 } qn_cuda_action;
 
 /* Of kernel_src/persistent_begin.cuh: qn_phase. */
 typedef struct qn_cuda_phase {
-    int32_t program, threads;
-    uint32_t grid[3], n_block, before, reserved;
-    uint64_t args[QN_CUDA_ARGS];
+    int32_t program;
+    uint32_t n_block, before, reserved;
+    uint64_t own[QN_CUDA_ARGS]; /* words */
 } qn_cuda_phase;
 
 typedef struct qn_cuda_list {
@@ -217,7 +218,8 @@ typedef struct qn_lowered {
     qn_cuda_list persistent;
     qn_cuda_list persistent_steps; /* the same without its last phase, the choice; counters of its own */
     qn_cuda_phase *phases;
-    int n_phase;
+    uint64_t *words; /* [n_word] arguments that all phases of a program have alike */
+    int n_phase, n_word;
     qn_cuda_program *programs;
     int n_program, cap_program;
     qn_site *sites;

@@ -4,7 +4,7 @@
 
 #include "cuda/lower.h"
 
-enum { QN_LOWER_PHASE_WARPS = 12 };
+enum { QN_LOWER_PHASE_WARPS = 16 };
 
 typedef enum lower_mode { LOWER_DECODE, LOWER_FEW, LOWER_PREFILL } lower_mode;
 

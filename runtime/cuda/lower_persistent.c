@@ -6,13 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Words of the launch: a kernel's parameters are at most 4096 bytes. */
+enum { MOST_WORDS = 496 };
+
 /* The distinct programs of the decode list, in the order of their first use. */
 typedef struct part_list {
     qn_persistent_part *parts; /* [n] */
     int *programs;             /* index of each in the lowered programs */
-    int n, threads;            /* of the largest block */
+    int *first;                /* the first phase of each */
+    int n, threads;            /* threads: of the largest block */
     uint32_t shared;           /* of the phase with the largest need */
 } part_list;
+
+static uint32_t blocks_of_launch(const lowerer *l)
+{
+    return (uint32_t)(l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1);
+}
+
+/* The grid of an action for one row. */
+static void grid_of(const qn_cuda_action *a, uint32_t grid[3])
+{
+    for (int k = 0; k < 3; k++) {
+        grid[k] = a->rows_axis == k ? 1 : a->grid[k];
+    }
+}
 
 /* Index of the part that an action runs; -1 after an error. */
 static int part_of(lowerer *l, part_list *p, const qn_cuda_action *a)
@@ -21,40 +38,87 @@ static int part_of(lowerer *l, part_list *p, const qn_cuda_action *a)
     if (a->is_gemm) {
         return qn_fail(l->err, "step %s is a library's product: no phase of a persistent kernel", name);
     }
+    uint32_t grid[3];
+    grid_of(a, grid);
     p->shared = a->shared > p->shared ? a->shared : p->shared;
     p->threads = (int)a->threads > p->threads ? (int)a->threads : p->threads;
     for (int i = 0; i < p->n; i++) {
-        if (p->programs[i] == a->program) {
-            return p->parts[i].threads == (int)a->threads
-                       ? i
-                       : qn_fail(l->err, "step %s: blocks of %u and of %d threads of one program", name,
-                                 a->threads, p->parts[i].threads);
+        if (p->programs[i] == a->program && p->parts[i].threads == (int)a->threads &&
+            memcmp(p->parts[i].grid, grid, sizeof grid) == 0) {
+            return i;
         }
     }
+    qn_persistent_part *part = &p->parts[p->n];
     p->programs[p->n] = a->program;
-    p->parts[p->n].threads = (int)a->threads;
+    part->threads = (int)a->threads;
+    memcpy(part->grid, grid, sizeof grid);
+    part->passes = grid[0] * grid[1] * grid[2] > blocks_of_launch(l);
     return p->n++;
+}
+
+/* The parts' arguments, by the first phase of each: those that another phase of the part has differently are
+ * words of the phase, numbers stand in the source, and what is left, addresses, are words of the launch. */
+static void sort_args(qn_lowered *out, part_list *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        p->first[i] = -1;
+    }
+    for (int i = 0; i < out->decode.n; i++) {
+        int at = out->phases[i].program;
+        qn_persistent_part *part = &p->parts[at];
+        const qn_cuda_action *a = &out->decode.actions[i];
+        if (p->first[at] < 0) {
+            p->first[at] = i;
+            part->n_arg = a->n_arg;
+            for (int k = 0; k < a->n_arg; k++) {
+                part->args[k] = (qn_persistent_arg){QN_FROM_LAUNCH, 0};
+            }
+        }
+        for (int k = 0; k < a->n_arg; k++) {
+            if (a->args[k] != out->decode.actions[p->first[at]].args[k]) {
+                part->args[k].from = QN_FROM_PHASE;
+            }
+        }
+    }
+    for (int i = 0; i < p->n; i++) {
+        uint64_t n_own = 0;
+        for (int k = 0; k < p->parts[i].n_arg; k++) {
+            qn_persistent_arg *arg = &p->parts[i].args[k];
+            uint64_t v = out->decode.actions[p->first[i]].args[k];
+            if (arg->from == QN_FROM_LAUNCH && v <= UINT32_MAX) {
+                *arg = (qn_persistent_arg){QN_FROM_SOURCE, v};
+            } else if (arg->from == QN_FROM_LAUNCH && out->n_word < MOST_WORDS) {
+                arg->value = (uint64_t)out->n_word;
+                out->words[out->n_word++] = v;
+            } else {
+                *arg = (qn_persistent_arg){QN_FROM_PHASE, n_own++};
+            }
+        }
+    }
 }
 
 static int make_phases(lowerer *l, part_list *p)
 {
     qn_lowered *out = l->out;
-    uint32_t blocks = (uint32_t)(l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1), before = 0;
+    uint32_t blocks = blocks_of_launch(l), before = 0;
     for (int i = 0; i < out->decode.n; i++) {
-        const qn_cuda_action *a = &out->decode.actions[i];
         qn_cuda_phase *ph = &out->phases[out->n_phase++];
-        int part = part_of(l, p, a);
+        int part = part_of(l, p, &out->decode.actions[i]);
         if (part < 0) {
             return -1;
         }
-        *ph = (qn_cuda_phase){.program = part, .threads = (int32_t)a->threads, .before = before};
-        ph->n_block = 1;
-        for (int k = 0; k < 3; k++) {
-            ph->grid[k] = a->rows_axis == k ? 1 : a->grid[k]; /* one row */
-            ph->n_block *= ph->grid[k];
-        }
-        memcpy(ph->args, a->args, sizeof ph->args);
+        const uint32_t *grid = p->parts[part].grid;
+        *ph = (qn_cuda_phase){.program = part, .n_block = grid[0] * grid[1] * grid[2], .before = before};
         before = ph->n_block < blocks ? ph->n_block : blocks;
+    }
+    sort_args(out, p);
+    for (int i = 0; i < out->n_phase; i++) {
+        const qn_persistent_part *part = &p->parts[out->phases[i].program];
+        for (int k = 0; k < part->n_arg; k++) {
+            if (part->args[k].from == QN_FROM_PHASE) {
+                out->phases[i].own[part->args[k].value] = out->decode.actions[i].args[k];
+            }
+        }
     }
     return 0;
 }
@@ -68,7 +132,7 @@ static int add_action(lowerer *l, const part_list *p, int program, qn_cuda_list 
     }
     a->program = program;
     a->path = "persistent";
-    a->grid[0] = (uint32_t)(l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1);
+    a->grid[0] = blocks_of_launch(l);
     a->grid[1] = a->grid[2] = 1;
     a->threads = (uint32_t)p->threads;
     a->shared = QN_CUDA_PHASE_SHARED + p->shared;
@@ -76,6 +140,7 @@ static int add_action(lowerer *l, const part_list *p, int program, qn_cuda_list 
     a->rows_per = 1;
     a->args[1] = (uint64_t)n_phase;
     a->n_arg = 3;
+    a->words = l->out->words;
     return 0;
 }
 
@@ -85,7 +150,7 @@ static int add_launch(lowerer *l, part_list *p)
     for (int i = 0; i < p->n; i++) {
         p->parts[i].source = &l->out->programs[p->programs[i]].source;
     }
-    if (qn_source_persistent(&src, p->parts, p->n, p->threads, l->opts->variant, l->err)) {
+    if (qn_source_persistent(&src, p->parts, p->n, l->out->n_word, p->threads, l->opts->variant, l->err)) {
         return -1;
     }
     l->step = NULL;
@@ -103,12 +168,17 @@ int qn_lower_persistent(lowerer *l)
                        qn_variant_name(l->opts->variant));
     }
     size_t n = (size_t)l->out->decode.n;
-    part_list p = {qn_calloc(n, sizeof *p.parts), qn_calloc(n, sizeof *p.programs), 0, 0, 0};
+    part_list p = {.parts = qn_calloc(n, sizeof *p.parts),
+                   .programs = qn_calloc(n, sizeof *p.programs),
+                   .first = qn_calloc(n, sizeof *p.first)};
     l->out->phases = qn_calloc(n, sizeof *l->out->phases);
-    int rc = p.parts && p.programs && l->out->phases ? 0 : qn_fail(l->err, "out of memory");
+    l->out->words = qn_calloc(MOST_WORDS, sizeof *l->out->words);
+    bool there = p.parts && p.programs && p.first && l->out->phases && l->out->words;
+    int rc = there ? 0 : qn_fail(l->err, "out of memory");
     rc = rc ? rc : make_phases(l, &p);
     rc = rc ? rc : add_launch(l, &p);
     free(p.parts);
     free(p.programs);
+    free(p.first);
     return rc;
 }

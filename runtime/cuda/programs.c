@@ -8,7 +8,8 @@
 #include <time.h>
 
 /* An H200's, for launch shapes where there is no device to ask. */
-enum { DEFAULT_MULTIPROCESSORS = 132, PLACEHOLDER = 4096 };
+enum { DEFAULT_MULTIPROCESSORS = 132 };
+static const uint64_t PLACEHOLDER = 1ull << 40; /* and from one address to the next */
 
 static void find_device(qn_cuda_target *t, int device)
 {
@@ -69,8 +70,8 @@ static uint64_t weight_at(const void *user, const qn_tensor *t)
 
 static uint64_t table_at(const void *user, const float *table)
 {
-    (void)user;
-    return table ? PLACEHOLDER : 0;
+    const layout *l = user;
+    return table ? PLACEHOLDER + qn_placed_at(l->placed, l->n_placed, table) : 0;
 }
 
 static uint64_t half_at(const void *user, const qn_tensor *t)
@@ -83,16 +84,35 @@ static int fp8_of(const void *user, const qn_tensor *t)
     return qn_half_cache_fp8(&((const layout *)user)->halves, t);
 }
 
+void qn_cuda_placeholders(qn_cuda_mem *m, const qn_plans *plans)
+{
+    uint64_t *const each[] = {&m->state,      &m->tokens,    &m->k16,        &m->v16,         &m->parts,
+                              &m->part_count, &m->w16[0],    &m->w16[1],     &m->a16,         &m->product,
+                              &m->row_sums,   &m->row_scale, &m->squares[0], &m->squares[1],  &m->q8[0],
+                              &m->q8[1],      &m->sampling,  &m->marks,      &m->history,     &m->found,
+                              &m->arrived,    &m->ring,      &m->act_maps,   &m->sample_work, &m->q16,
+                              &m->pairs,      &m->fp8_tops};
+    uint64_t at = 2 * PLACEHOLDER;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++, at += PLACEHOLDER) {
+        *each[i] = at;
+    }
+    for (int i = 0; i < plans->n_buf; i++, at += PLACEHOLDER) {
+        m->bufs[i] = at;
+    }
+    for (int i = 0; i < plans->n_kv; i++, at += 4 * PLACEHOLDER) {
+        m->k[i] = at;
+        m->v[i] = at + PLACEHOLDER;
+        m->k_map[i] = at + 2 * PLACEHOLDER;
+        m->v_map[i] = at + 3 * PLACEHOLDER;
+    }
+}
+
 static int make_layout(layout *l, const qn_plans *plans, const qn_exec_opts *opts, qn_err *err)
 {
-    int n = plans->n_buf > plans->n_kv ? plans->n_buf : plans->n_kv;
     uint64_t bytes;
-    l->some = qn_calloc((size_t)n + 1, sizeof *l->some);
+    l->some = qn_calloc((size_t)plans->n_buf + 4 * (size_t)plans->n_kv + 1, sizeof *l->some);
     if (!l->some) {
         return qn_fail(err, "out of memory");
-    }
-    for (int i = 0; i <= n; i++) {
-        l->some[i] = PLACEHOLDER;
     }
     bool kept = opts->weight_cache == QN_WEIGHT_CACHE_ON;
     if (qn_cuda_place(&l->placed, &l->n_placed, plans, &bytes, err) ||
@@ -130,36 +150,21 @@ int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opt
                        target->arch.name);
     }
     int rc = make_layout(&l, plans, opts, err);
-    const uint64_t p = PLACEHOLDER;
-    qn_cuda_mem mem = {.state = p,
-                       .tokens = p,
-                       .bufs = l.some,
-                       .k = l.some,
-                       .v = l.some,
-                       .k_map = l.some,
-                       .v_map = l.some,
-                       .act_maps = p,
+    uint64_t *kv = l.some ? l.some + plans->n_buf : NULL;
+    size_t n_kv = (size_t)plans->n_kv;
+    qn_cuda_mem mem = {.bufs = l.some,
                        .fp8 = opts->prefill == QN_PREFILL_FP8 ? fp8_of : NULL,
-                       .fp8_tops = p,
-                       .q16 = p,
-                       .pairs = p,
-                       .parts = p,
-                       .w16 = {p, p},
-                       .a16 = p,
-                       .row_scale = p,
-                       .product = p,
-                       .row_sums = p,
-                       .sampling = p,
-                       .marks = p,
-                       .history = p,
-                       .found = p,
-                       .arrived = p,
-                       .sample_work = p,
-                       .ring = p,
                        .weight = weight_at,
                        .table = table_at,
                        .half = opts->weight_cache == QN_WEIGHT_CACHE_ON ? half_at : NULL,
                        .user = &l};
+    if (kv) {
+        mem.k = kv;
+        mem.v = kv + n_kv;
+        mem.k_map = kv + 2 * n_kv;
+        mem.v_map = kv + 3 * n_kv;
+        qn_cuda_placeholders(&mem, plans);
+    }
     qn_lower_opts lo = {.exec = opts,
                         .mem = &mem,
                         .variant = target->arch.variant,

@@ -24,6 +24,11 @@ typedef struct qn_cuda_target {
 int qn_cuda_target_find(qn_cuda_target *out, int device, const char *arch, const char *variant,
                         bool need_nvrtc, qn_err *err);
 
+/* Fills every address of *m that is not a function's: no two are alike. m->bufs, k and v (k_map, v_map) have
+ * room for the plans' buffers and KV caches. Which arguments of a program differ between its launches is as
+ * in a run then, and no address is below 2^32. */
+void qn_cuda_placeholders(qn_cuda_mem *m, const qn_plans *plans);
+
 /* Lowers the plans for the target with placeholder addresses: launch shapes and sources are those of a run
  * with the same options, pointers are not. */
 int qn_cuda_lower_only(qn_lowered *out, const qn_plans *plans, const qn_exec_opts *opts,

@@ -7,15 +7,13 @@
 uint64_t emu_some_weight(const void *user, const qn_tensor *t)
 {
     (void)user;
-    (void)t;
-    return EMU_SOME_ADDRESS;
+    return (uint64_t)(uintptr_t)t;
 }
 
 uint64_t emu_some_table(const void *user, const float *t)
 {
     (void)user;
-    (void)t;
-    return EMU_SOME_ADDRESS;
+    return (uint64_t)(uintptr_t)t;
 }
 
 void emu_collect_add(emu_collection *l, const qn_cuda_program *p)

@@ -4,6 +4,7 @@
 #pragma once
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "emu_runtime.h"
@@ -13,6 +14,7 @@
 #define __forceinline__ inline
 #define __noinline__
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
 
@@ -376,7 +378,11 @@ EMU_MIN_MAX(float)
 template <class T> struct emu_arg {
     static T of(uint64_t v)
     {
-        return (T)v;
+        if constexpr (std::is_class<T>::value) { // by value, from where the word points
+            return *reinterpret_cast<const T *>((uintptr_t)v);
+        } else {
+            return (T)v;
+        }
     }
 };
 template <class T> struct emu_arg<T *> {

@@ -12,6 +12,7 @@
 #include "emu_collect.h"
 #include "emu_exec.h"
 #include "emu_models.h"
+#include "cuda/programs.h"
 
 static uint64_t kept_at(const void *user, const qn_tensor *t)
 {
@@ -65,19 +66,17 @@ static bool has_route(const route *r, const qn_plans *plans, int variant)
 static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opts *exec, int multiprocessors,
                      int variant, qn_err *err)
 {
-    qn_cuda_mem mem = {.state = EMU_SOME_ADDRESS,
-                       .tokens = EMU_SOME_ADDRESS,
-                       .w16 = {EMU_SOME_ADDRESS, EMU_SOME_ADDRESS},
-                       .a16 = EMU_SOME_ADDRESS,
-                       .product = EMU_SOME_ADDRESS,
-                       .weight = emu_some_weight,
-                       .table = emu_some_table};
+    qn_cuda_mem mem = {.weight = emu_some_weight, .table = emu_some_table};
     mem.bufs = calloc((size_t)plans->n_buf + 1, sizeof *mem.bufs);
     mem.k = calloc((size_t)plans->n_kv + 1, sizeof *mem.k);
     mem.v = calloc((size_t)plans->n_kv + 1, sizeof *mem.v);
-    mem.k_map = mem.k;
-    mem.v_map = mem.v;
-    int rc = mem.bufs && mem.k && mem.v ? 0 : qn_fail(err, "out of memory");
+    mem.k_map = calloc((size_t)plans->n_kv + 1, sizeof *mem.k_map);
+    mem.v_map = calloc((size_t)plans->n_kv + 1, sizeof *mem.v_map);
+    bool there = mem.bufs && mem.k && mem.v && mem.k_map && mem.v_map;
+    int rc = there ? 0 : qn_fail(err, "out of memory");
+    if (there) {
+        qn_cuda_placeholders(&mem, plans);
+    }
     for (size_t i = 0; i < sizeof routes / sizeof *routes && rc == 0; i++) {
         const route *r = &routes[i];
         qn_lowered low;
@@ -120,6 +119,8 @@ static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opt
     free(mem.bufs);
     free(mem.k);
     free(mem.v);
+    free(mem.k_map);
+    free(mem.v_map);
     return rc;
 }
 

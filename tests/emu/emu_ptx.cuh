@@ -88,6 +88,11 @@ static inline u32 ptx_load_acquire(const u32 *p, EMU_SITE)
     return emu_load_acquire(p, file, line);
 }
 
+static inline u32 ptx_load_relaxed(const u32 *p, EMU_SITE)
+{
+    return emu_load_acquire(p, file, line); // more than it promises
+}
+
 static inline void ptx_store_word(u64 *p, u64 v, EMU_SITE)
 {
     emu_store_word((uint64_t *)p, v, file, line);
@@ -158,6 +163,17 @@ static inline u32 ptx_add_acq_rel(u32 *p, u32 v, EMU_SITE)
     emu_fence();
     return atomicAdd(p, v, file, line);
 }
+
+static inline void ptx_add_release(u32 *p, u32 v, EMU_SITE)
+{
+    emu_fence();
+    atomicAdd(p, v, file, line);
+}
+
+#define ptx_hidden_for(k, n, ...)                                                                            \
+    for (u32 k = 0; k < (u32)(n); k++) {                                                                     \
+        __VA_ARGS__                                                                                          \
+    }
 
 QN_DEV u32 ptx_half2_add(u32 a, u32 b)
 {

@@ -173,7 +173,7 @@ static void persistent_program(FILE *f, const qn_kernel_files *files, const char
         }
     }
     fprintf(f,
-            "\n#undef blockIdx\n#undef gridDim\n#undef __syncthreads\n#undef QN_ENTRY\n"
+            "\n#undef blockIdx\n#undef gridDim\n#undef __syncthreads\n#undef ptx_grid_wait\n#undef QN_ENTRY\n"
             "#define blockIdx emu_builtin.block_idx\n#define gridDim emu_builtin.grid_dim\n"
             "#define QN_ENTRY(...) extern \"C\" void\n"
             "void call(const uint64_t *args)\n{\n    emu_call(emu_%s, args);\n}\n} // namespace %s\n",

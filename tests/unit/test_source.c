@@ -251,12 +251,23 @@ static void a_persistent_kernel_holds_its_programs(void **state)
     const qn_source_const threads = {"threads", 64, true, false}, warps = {"warps", 4, true, false};
     assert_int_equal(qn_source_generate(&norm, &qn_ops[QN_OP_NORM], &a, 90, &threads, 1, &err), 0);
     assert_int_equal(qn_source_generate(&linear, &qn_ops[QN_OP_LINEAR], &b, 90, &warps, 1, &err), 0);
-    qn_persistent_part parts[2] = {{&norm, 64}, {&linear, 128}};
-    assert_int_equal(qn_source_persistent(&both, parts, 2, 128, 90, &err), 0);
+    qn_persistent_part parts[2] = {
+        {.source = &norm, .threads = 64, .grid = {1, 1, 1}},
+        {.source = &linear,
+         .threads = 128,
+         .grid = {20, 2, 1},
+         .passes = true,
+         .args = {{QN_FROM_LAUNCH, 3}, {QN_FROM_PHASE, 1}, {QN_FROM_SOURCE, 96}},
+         .n_arg = 3},
+    };
+    assert_int_equal(qn_source_persistent(&both, parts, 2, 4, 128, 90, &err), 0);
     static const char *const wanted[] = {"#define QN_PERSISTENT 1\n",
                                          "#define QN_THREADS 64\n#define QN_KERNEL run\n#include "
                                          "\"again.cuh\"\n#include \"norm.cu\"\n",
-                                         "qn_caller<p1::run>::call(args);",
+                                         "typedef qn_phase_shape<20, 2, 1, 128, 1> shape;\n",
+                                         "    u64 w[4];\n",
+                                         "p0::run();",
+                                         "p1::run(qn_any{words.w[3]}, qn_any{own[1]}, qn_any{96u});",
                                          "#define QN_THREADS 128\n#define QN_KERNEL persistent_",
                                          "#include \"persistent.cu\"\n"};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
@@ -265,11 +276,11 @@ static void a_persistent_kernel_holds_its_programs(void **state)
         }
     }
     parts[1].threads = 64;
-    assert_int_equal(qn_source_persistent(&again, parts, 2, 128, 90, &err), 0);
+    assert_int_equal(qn_source_persistent(&again, parts, 2, 4, 128, 90, &err), 0);
     assert_string_not_equal(again.symbol, both.symbol);
     qn_source_free(&again);
     parts[1].threads = 48;
-    assert_int_equal(qn_source_persistent(&again, parts, 2, 128, 90, &err), -1);
+    assert_int_equal(qn_source_persistent(&again, parts, 2, 4, 128, 90, &err), -1);
     assert_non_null(strstr(err.text, "48 threads"));
     qn_source_free(&norm);
     qn_source_free(&linear);
