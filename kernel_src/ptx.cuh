@@ -224,11 +224,6 @@ QN_DEV void ptx_mma_f16_k8(float d[4], const u32 a[2], u32 b)
         : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
-QN_DEV void *ptx_global_pointer(u64 address)
-{
-    return __cvta_global_to_generic(address);
-}
-
 // d += a * b, 16x8x32, signed bytes, exact; sm_80 and newer.
 QN_DEV void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1)
 {

@@ -262,9 +262,6 @@ static int run_gemm(const emu_exec *x, const qn_cuda_gemm *g, int rows, int padd
 static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *err)
 {
     emu_report r;
-    uint64_t args[QN_CUDA_ARGS + 1];
-    memcpy(args, a->args, sizeof a->args);
-    args[a->n_arg] = (uint64_t)(uintptr_t)a->words;
     emu_launch l = {.program = x->programs[a->program],
                     .grid = {a->grid[0], a->grid[1], a->grid[2]},
                     .threads = a->threads,
@@ -274,8 +271,8 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
                     .by_shape = !a->cooperative,
                     .variant = x->emu.variant,
                     .seed = x->emu.seed + x->n_launch++,
-                    .args = args,
-                    .n_arg = a->n_arg + (a->words ? 1 : 0)};
+                    .args = a->args,
+                    .n_arg = a->n_arg};
     if (a->rows_axis >= 0) {
         l.grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
@@ -316,21 +313,20 @@ static int place_phases(emu_exec *x, qn_err *err)
     }
     qn_cuda_action *a = &low->persistent.actions[0];
     size_t phases = (size_t)low->n_phase * sizeof *low->phases;
-    size_t words = (size_t)(low->n_word + 1) * sizeof *low->words;
+    qn_cuda_action *steps = &low->persistent_steps.actions[0];
+    size_t words = (size_t)low->n_word * sizeof *low->words; /* none: one */
+    size_t counters = (size_t)(low->n_phase + 1) * QN_CUDA_COUNTER_BYTES;
     uint64_t at;
     if (alloc(&a->args[0], "phases", phases, EMU_READ_ONLY, err) ||
-        alloc(&a->args[2], "counters", (size_t)(low->n_phase + 1) * QN_CUDA_COUNTER_BYTES, 0, err) ||
-        alloc(&low->persistent_steps.actions[0].args[2], "counters",
-              (size_t)(low->n_phase + 1) * QN_CUDA_COUNTER_BYTES, 0, err)) {
+        alloc(&at, "words", words + sizeof at, EMU_READ_ONLY, err) ||
+        alloc(&a->args[2], "counters", counters, 0, err) ||
+        alloc(&steps->args[2], "counters", counters, 0, err)) {
         return -1;
     }
-    low->persistent_steps.actions[0].args[0] = a->args[0];
+    steps->args[0] = a->args[0];
     memcpy((void *)(uintptr_t)a->args[0], low->phases, phases);
-    if (alloc(&at, "words", words, EMU_READ_ONLY, err)) {
-        return -1;
-    }
-    memcpy((void *)(uintptr_t)at, low->words, words - sizeof *low->words);
-    a->words = low->persistent_steps.actions[0].words = (const uint64_t *)(uintptr_t)at;
+    memcpy((void *)(uintptr_t)at, low->words, words);
+    a->args[a->n_arg++] = steps->args[steps->n_arg++] = at; /* where an emulated call takes them from */
     return 0;
 }
 

@@ -128,11 +128,6 @@ static inline void ptx_mma_f16_k8(float d[4], const u32 a[2], u32 b, EMU_SITE)
     emu_warp_op("mma.m16n8k8", emu_mma_f16, 0xffffffffu, (uintptr_t)&m, 0, file, line);
 }
 
-QN_DEV void *ptx_global_pointer(u64 address)
-{
-    return (void *)(uintptr_t)address;
-}
-
 static inline void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1, EMU_SITE)
 {
     const u32 b[2] = {b0, b1};
