@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cuda/lower.h"
+#include "cuda/programs.h"
 
 enum { N = 640, VOCAB = 96, LAYER = 6, LAYERS = 3, STEPS = LAYER * LAYERS + 1 };
 enum { X, H, Y, LOGITS, BUFS };
@@ -188,6 +188,72 @@ static void phases_are_alike(void **state)
     qn_lowered_free(&low);
 }
 
+// What the source of the persistent kernel makes of argument `arg` of a phase; *text: behind it.
+static uint64_t argument(const qn_lowered *low, const qn_cuda_phase *p, const char **text)
+{
+    unsigned long long v = 0;
+    int n = 0;
+    if (sscanf(*text, "qn_any{own[%llu]}%n", &v, &n) == 1 && n > 0) {
+        *text += n;
+        assert_true(v < QN_CUDA_ARGS);
+        return p->own[v];
+    }
+    if (sscanf(*text, "qn_any{words.w[%llu]}%n", &v, &n) == 1 && n > 0) {
+        *text += n;
+        assert_true(v < (unsigned long long)low->n_word);
+        return low->words[v];
+    }
+    assert_true(sscanf(*text, "qn_any{%lluu}%n", &v, &n) == 1 && n > 0);
+    *text += n;
+    return v;
+}
+
+static uint64_t weight_by_tensor(const void *user, const qn_tensor *t)
+{
+    (void)user;
+    return (uint64_t)(uintptr_t)t;
+}
+
+// Each phase gets the arguments that its launch has; the kernel is the same wherever the buffers lie.
+static void phases_have_their_arguments(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w);
+    const qn_tensor other = w.matrix;
+    w.steps[LAYER].w[0] = &other;
+    w.opts.persistent = true;
+    w.mem.weight = weight_by_tensor;
+    qn_cuda_placeholders(&w.mem, &w.plans);
+    qn_lowered low = lower(&w);
+    const qn_source *src = &low.programs[low.persistent.actions[0].program].source;
+    assert_int_equal(low.n_phase, low.decode.n);
+    assert_true(low.n_word > 0 && low.persistent.actions[0].words == low.words);
+    int n_own = 0;
+    for (int i = 0; i < low.n_phase; i++) {
+        const qn_cuda_action *a = &low.decode.actions[i];
+        char call[32];
+        snprintf(call, sizeof call, " p%d::run(", low.phases[i].program);
+        const char *at = strstr(src->text, call);
+        assert_non_null(at);
+        at += strlen(call);
+        for (int k = 0; k < a->n_arg; k++) {
+            n_own += strncmp(at, "qn_any{own", 10) == 0;
+            assert_int_equal(argument(&low, &low.phases[i], &at), a->args[k]);
+            at += strspn(at, ", ");
+        }
+        assert_int_equal(*at, ')');
+    }
+    assert_true(n_own > 0);
+    for (int i = 0; i < BUFS; i++) {
+        w.some[i] += (uint64_t)(BUFS - i) << 50;
+    }
+    qn_lowered moved = lower(&w);
+    assert_string_equal(moved.programs[moved.persistent.actions[0].program].source.text, src->text);
+    qn_lowered_free(&moved);
+    qn_lowered_free(&low);
+}
+
 static void others_keep_theirs(void **state)
 {
     (void)state;
@@ -255,8 +321,11 @@ static void tuned_blocks_wait_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_go_with_their_products), cmocka_unit_test(phases_are_alike),
-        cmocka_unit_test(others_keep_theirs),           cmocka_unit_test(blocks_must_fit),
+        cmocka_unit_test(norms_go_with_their_products),
+        cmocka_unit_test(phases_are_alike),
+        cmocka_unit_test(phases_have_their_arguments),
+        cmocka_unit_test(others_keep_theirs),
+        cmocka_unit_test(blocks_must_fit),
         cmocka_unit_test(tuned_blocks_wait_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
