@@ -88,7 +88,7 @@ struct linear_args {
                           : seg == 1 ? s[1]
                                      : s[2],
                           div);
-        t.base = 0.0f;
+        no_value(t.base);
         t.norm = spec::norm_next && norm_w ? norm_w[at] : 1.0f;
         t.post = spec::post && post_w ? post_w[at] : 1.0f;
         return t;
