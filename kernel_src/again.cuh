@@ -11,6 +11,7 @@
 #undef QN_GEMV_Q8_CUH
 #undef QN_HALF_ROW_CUH
 #undef QN_KV_Q8_CUH
+#undef QN_NORM_IN_CUH
 #undef QN_QUANTISE_CUH
 #undef QN_REDUCE_CUH
 #undef QN_ROPE_CUH

@@ -1,8 +1,8 @@
 // glu_q8.cu: the `glu` op for few rows with quantised weights and 8-bit activations; the result goes out in
 // f32 and, where spec::q8_out, as 8-bit groups for the product that follows. grid: (blocks, rows); a block
 // does `chunk` consecutive outputs (a multiple of 32 where q8_out and not spec::share_groups). block: 32 *
-// spec::warps; shared: 2 * chunk * slices floats. counts: [rows][n_ff / 32] (whole_group).
-#include "gemv_q8.cuh"
+// spec::warps; shared: norm_in_bytes, 2 * chunk * slices floats. counts: [rows][n_ff / 32] (whole_group).
+#include "norm_in.cuh"
 
 constexpr int gate_dt = spec::fused ? spec::up_dtype : spec::gate_dtype;
 constexpr i64 up_rows = spec::fused ? 2 * spec::n_ff : spec::n_ff, gate_rows = up_rows;
@@ -27,24 +27,40 @@ template <int DT, int WHICH> struct glu_weights {
 QN_ENTRY(32 * spec::warps, spec::per_sm)
 QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_stride, u8 *q8_out, const u8 *wg,
           const float *bg, const float *sg, const u8 *wu, const float *bu, const float *su,
-          const float *squares, u32 *counts)
+          const float *squares, u32 *counts, const float *in_post_w, const float *in_w, float *in_x_out)
 {
     const int row = spec::one_row ? 0 : blockIdx.y;
     const int first = blockIdx.x * (int)chunk, last = min(spec::n_ff, first + (int)chunk);
-    float *res = qn_shared<float>(0);
+    float *res = qn_shared<float>(norm_in_bytes);
     const u8 *gate_w = spec::fused ? wu : wg;
     const glu_weights<gate_dt, one_type ? 2 : 0> w = {gate_w, wu};
     rows_ahead<gate_dt> rows;
     const int turn = one_type ? 2 : 1;
-    load_first(rows, w, turn * first, turn * last); // weights do not depend on the kernel before
+    if (!spec::in_norm) {
+        load_first(rows, w, turn * first, turn * last); // weights do not depend on the kernel before
+    }
+    const norm_in_args in_args = {squares, (const float *)q8, in_post_w, in_w, in_x_out};
+    norm_in in;
+    if (spec::in_norm) {
+        load_norm_in(in, in_args);
+    }
     ptx_grid_wait();
     ptx_grid_launch();
     if (!spec::one_row && row >= st->n_rows) {
         return;
     }
-    load_first(rows, w, turn * first, turn * last, early_rows, spec::ahead);
+    u8 *made = qn_shared<u8>(0);
+    float *made_sums = qn_shared<float>(spec::in_norm ? in_row : 0);
     slice s;
-    load_slice(s, q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
+    if (spec::in_norm) {
+        load_rows_in(in, in_args); // not behind weights, where they would stand in line
+        load_first(rows, w, turn * first, turn * last, 0, spec::ahead);
+        make_norm_in(in, in_args, made, made_sums);
+        load_slice(s, made);
+    } else {
+        load_first(rows, w, turn * first, turn * last, early_rows, spec::ahead);
+        load_slice(s, q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
+    }
     const rms_share rms = load_rms(squares + row * n_group);
     gemv_rows(w, turn * first, turn * last, rows, s, res);
     if constexpr (!one_type) {
@@ -53,7 +69,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
         load_first(rows1, w1, first, last, 0, spec::ahead);
         gemv_rows(w1, first, last, rows1, s, res + (int)chunk * spec::slices);
     }
-    const float factor = rms_factor(rms);
+    const float factor = spec::in_norm ? norm_in_factor(made_sums) : rms_factor(rms);
     __syncthreads();
     const int begin = share_groups ? first / GROUP * GROUP : first;
     const int end = share_groups ? (last + GROUP - 1) / GROUP * GROUP : first + (int)chunk;

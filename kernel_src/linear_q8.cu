@@ -3,13 +3,15 @@
 // weight goes out as 8-bit groups with the sum of squares of each group; the reader divides (rms_factor).
 // Where spec::post, the outputs of the one row are RMS-normed (times post_w and a scale) before the residual
 // takes them: blocks wait for each other's sums of squares (row_sum.cuh; `sums`: its words).
+// Where spec::in_norm, each block makes its activations (norm_in.cuh): q8 is the product before, squares the
+// residual stream.
 // grid: (blocks, rows); a block does consecutive outputs of one type, so that it asks for the first of them
 // before it waits: as many as `chunk` pays for at spec::row_cost0.. each (by segment): `chunk` of them where
 // a cost is 1 (a multiple of 32 where post, and where norm_next but not spec::share_groups). Of the segments
-// of a type come first all blocks, then those of the next type. block: 32 * spec::warps; shared: outputs of a
-// block * slices floats. counts: [rows][n_out / 32] (whole_group).
+// of a type come first all blocks, then those of the next type. block: 32 * spec::warps; shared:
+// norm_in_bytes, outputs of a block * slices floats. counts: [rows][n_out / 32] (whole_group).
 #include "epilogue.cuh"
-#include "gemv_q8.cuh"
+#include "norm_in.cuh"
 #include "row_sum.cuh"
 
 constexpr int seg_end[3] = {spec::seg_out[0], spec::seg_out[0] + spec::seg_out[1],
@@ -75,6 +77,7 @@ struct linear_args {
     u32 *counts;
     const float *post_w;
     u64 *sums;
+    norm_in_args in;
 
     __device__ __forceinline__ output_tail tail(int at) const
     {
@@ -157,7 +160,7 @@ QN_DEV void put_normed(const linear_args &p, int at, int first, int last, output
 template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int last)
 {
     const int row = spec::one_row ? 0 : blockIdx.y;
-    float *res = qn_shared<float>(0);
+    float *res = qn_shared<float>(norm_in_bytes);
     const weights_of<DT> weights = {{p.w[0], p.w[1], p.w[2]}};
     rows_ahead<DT> rows;
     load_first(rows, weights, first, last); // weights do not depend on the kernel before
@@ -170,14 +173,27 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
     } else {
         no_value(tail);
     }
+    norm_in in;
+    if (spec::in_norm) {
+        load_norm_in(in, p.in);
+    }
     ptx_grid_wait();
     ptx_grid_launch();
     if (!spec::one_row && row >= (spec::outputs ? p.st->n_out : p.st->n_rows)) {
         return;
     }
-    load_first(rows, weights, first, last, early_rows, spec::ahead);
+    u8 *made = qn_shared<u8>(0);
+    float *made_sums = qn_shared<float>(spec::in_norm ? in_row : 0);
     slice s;
-    load_slice(s, p.q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
+    if (spec::in_norm) {
+        load_rows_in(in, p.in);
+        load_first(rows, weights, first, last, early_rows, spec::ahead);
+        make_norm_in(in, p.in, made, made_sums);
+        load_slice(s, made);
+    } else {
+        load_first(rows, weights, first, last, early_rows, spec::ahead);
+        load_slice(s, p.q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
+    }
     const rms_share rms = load_rms(p.squares + row * n_group);
     u32 turn = 0;
     if (at >= first && at < last) {
@@ -185,7 +201,7 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
         turn = spec::post ? row_turn(p.sums, at / GROUP) : 0;
     }
     gemv_rows(weights, first, last, rows, s, res);
-    const float factor = rms_factor(rms);
+    const float factor = spec::in_norm ? norm_in_factor(made_sums) : rms_factor(rms);
     __syncthreads();
     if constexpr (spec::post != 0) {
         put_normed(p, at, first, last, tail, turn, factor, res);
@@ -227,11 +243,15 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
           i64 out_stride, const u8 *w0, const float *b0, const float *s0, const u8 *w1, const float *b1,
           const float *s1, const u8 *w2, const float *b2, const float *s2, const float *div,
           const float *squares, const float *norm_w, u8 *q8_next, float *squares_next, u32 *counts,
-          const float *post_w, u64 *sums)
+          const float *post_w, u64 *sums, const float *in_post_w, const float *in_w, float *in_x_out)
 {
-    const linear_args p = {st,           q8,           base,         base_stride, out,     out_stride,
-                           {w0, w1, w2}, {b0, b1, b2}, {s0, s1, s2}, div,         squares, norm_w,
-                           q8_next,      squares_next, counts,       post_w,      sums};
+    const linear_args p = {
+        st,           q8,           base,
+        base_stride,  out,          out_stride,
+        {w0, w1, w2}, {b0, b1, b2}, {s0, s1, s2},
+        div,          squares,      norm_w,
+        q8_next,      squares_next, counts,
+        post_w,       sums,         {squares, (const float *)q8, in_post_w, in_w, in_x_out}};
     int block = blockIdx.x;
     if (do_stretch<dtype_of(0), 0, cut1, spec::row_cost0>(p, &block, (int)chunk)) {
         return;

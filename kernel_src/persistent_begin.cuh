@@ -19,7 +19,7 @@ struct alignas(16) qn_phase {
     u32 n_block;
     u32 before; // blocks of the launch that work in the phase before
     u32 reserved;
-    u64 own[24]; // its words
+    u64 own[28]; // its words
 };
 
 struct qn_xyz {

@@ -235,7 +235,7 @@ int qn_cmd_logits(int argc, char **argv)
     if (rc < 0 && a.output == NULL && !a.check && isatty(STDOUT_FILENO)) {
         rc = qn_cli_usage_error("logits", "stdout is a terminal: give -o FILE");
     }
-    a.model.no_fuse |= a.check; /* every step's output is looked at */
+    a.model.no_fuse |= a.check || a.stop_after; /* outputs of steps are looked at */
     if (rc < 0) {
         rc = read_tokens(a.tokens, &ids, &n) == 0 && qn_cli_load(&l, &a.model, QN_LOAD_SESSION) == 0
                  ? (a.check ? check_loaded : run_loaded)(&a, l.session, ids, n)

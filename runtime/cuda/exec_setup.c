@@ -162,6 +162,7 @@ static int alloc_device(qn_cuda_exec *x, uint64_t weight_bytes, qn_err *err)
         alloc(x, z.a16, "f16 activations", &m->a16, err) ||
         alloc(x, z.row_scale, "row factors", &m->row_scale, err) ||
         alloc(x, z.row_sums, "sums of rows", &m->row_sums, err) ||
+        alloc(x, z.stream, "residual stream", &m->stream, err) ||
         alloc(x, z.squares, "squares", &m->squares[0], err) ||
         alloc(x, z.squares, "squares", &m->squares[1], err) ||
         alloc(x, z.q8, "8-bit activations", &m->q8[0], err) ||

@@ -48,6 +48,7 @@ qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts)
             n_in = max_int(n_in, s->spec.glu.n_ff); /* which the next product takes as 16-bit rows */
         } else if (s->op->id == QN_OP_NORM) {
             z.row_sums = max_size(z.row_sums, ((size_t)s->spec.norm.n / 32 + 2) * sizeof(uint64_t));
+            z.stream = max_size(z.stream, (size_t)s->out[0].width * sizeof(float));
         } else if (s->op->id == QN_OP_ATTENTION) {
             const qn_spec_attention *a = &s->spec.attention;
             z.part_count = max_size(z.part_count, rows * (size_t)a->n_head * sizeof(uint32_t));
@@ -260,7 +261,10 @@ bool qn_cuda_runs(const qn_cuda_action *a, int rows, int pos)
 
 uint64_t qn_lower_at(const lowerer *l, qn_view v)
 {
-    return v.buf < 0 ? 0 : l->opts->mem->bufs[v.buf] + 4 * (uint64_t)v.col;
+    if (v.buf < 0) {
+        return 0;
+    }
+    return (v.buf == l->stream_buf ? l->stream_at : l->opts->mem->bufs[v.buf]) + 4 * (uint64_t)v.col;
 }
 
 uint64_t qn_lower_row_count(const lowerer *l)
@@ -302,6 +306,8 @@ static int lower_plan(lowerer *l, const qn_plan *plan, qn_cuda_list *list, lower
     l->mode = mode;
     l->q8_view.buf = l->h_view.buf = l->no_f32.buf = -1;
     l->done = l->apart = l->from_product = NULL;
+    l->left = (left_norm){0};
+    l->stream_buf = -1;
     for (int i = 0; i < plan->n_step; i++) {
         l->step = &plan->steps[i];
         l->plan = plan;

@@ -20,7 +20,7 @@ enum {
     QN_CUDA_MAP_BYTES = 128,   /* of a tensor map */
     QN_CUDA_PROMPT_ROWS = 512, /* chunks of up to so many tokens are captured (prompt_graph.c) */
     QN_CUDA_HEAD_FEW = 4,      /* rows of logits up to which the head of a prompt runs as in decode */
-    QN_CUDA_ARGS = 24,
+    QN_CUDA_ARGS = 28,
     QN_CUDA_MAX_SPLIT = 64,
     QN_CUDA_PHASE_SHARED = 512, /* kernel_src/persistent_begin.cuh */
     QN_CUDA_COUNTER_BYTES = 64, /* from one counter of phases to the next */
@@ -78,6 +78,7 @@ typedef struct qn_cuda_mem {
     uint64_t w16[2], a16; /* 16-bit weights and activations of a product; the weights' areas take turns */
     uint64_t row_scale, product;
     uint64_t squares[2];     /* sums of squares of their groups, where a norm was begun with them */
+    uint64_t stream;         /* a row of the residual stream, in turns with its buffer: lower_norm_in.c */
     uint64_t row_sums;       /* kernel_src/row_sum.cuh: zero at first, of one width of rows */
     uint64_t q8[2];          /* 8-bit activations, written in turns */
     uint64_t sampling;       /* [n_seq] qn_cuda_sampling */
@@ -101,7 +102,7 @@ typedef struct qn_cuda_mem {
 /* Bytes of the scratch areas above for a plan. */
 typedef struct qn_cuda_sizes {
     int n_w16; /* areas of w16 bytes */
-    size_t k16, v16, parts, w16, a16, q16, row_scale, product, q8, squares, part_count, row_sums;
+    size_t k16, v16, parts, w16, a16, q16, row_scale, product, q8, squares, part_count, row_sums, stream;
     size_t sampling, marks, history, found, arrived, sample_work;
 } qn_cuda_sizes;
 qn_cuda_sizes qn_cuda_scratch_sizes(const qn_plans *p, const qn_exec_opts *opts);

@@ -8,6 +8,12 @@ enum { QN_LOWER_PHASE_WARPS = 16 };
 
 typedef enum lower_mode { LOWER_DECODE, LOWER_FEW, LOWER_PREFILL } lower_mode;
 
+/* A norm that a product left to the one step that reads it (lower_norm_in.c). */
+typedef struct left_norm {
+    const qn_step *post, *next; /* of the product itself, and behind it of the stream; NULL: none */
+    uint64_t x, y, x_out;       /* the stream, what the product left, where the new stream goes */
+} left_norm;
+
 typedef struct lowerer {
     qn_lowered *out;
     const qn_plans *plans;
@@ -26,6 +32,9 @@ typedef struct lowerer {
     int q8_turn;          /* which of mem->q8 holds them */
     bool few_rows;        /* of prefill: the head as decode has it */
     bool each;            /* of LOWER_FEW: each row is of a sequence of its own */
+    left_norm left;
+    int stream_buf; /* decode: the buffer that lies at stream_at now; < 0: each has its own place */
+    uint64_t stream_at;
     /* Products of many rows. */
     qn_view h_view;              /* what mem->a16 holds; buf < 0: nothing */
     bool h_bf16, h_q8;           /* in which form */
@@ -47,7 +56,7 @@ typedef struct launch {
     const char *path;    /* qn_cuda_action.path; NULL: "" */
     bool bare;           /* a kernel that serves no op by itself: no fields, only consts */
     const qn_step *also; /* a step that is served together with l->step: its fields too; NULL: none */
-    qn_source_const consts[20];
+    qn_source_const consts[24];
     int n_const;
     uint32_t grid[3], threads, shared;
     int rows_axis;
@@ -108,6 +117,16 @@ bool qn_lower_all_resident(const lowerer *l, const launch *k, int per_sm);
 /* Constants and arguments of a product that makes the norm behind it; NULL: there is none. */
 void qn_lower_add_post(lowerer *l, launch *k, const qn_step *post);
 
+/* lower_norm_in.c. Leaves the norms behind l->step, a product of decode, to the step that reads them, where
+ * only that does, as a product of 8-bit activations: l->left; l->step writes its plain product. post: as of
+ * qn_lower_post_norm; next: the norm of the stream behind it; where one is NULL, nothing is left. */
+bool qn_lower_leave_norm(lowerer *l, const qn_step *post, const qn_step *next);
+/* What was left to l->step; next NULL: nothing. */
+left_norm qn_lower_left(const lowerer *l);
+/* Constants and last arguments of a product that makes such norms (next NULL: none); in the place of 8-bit
+ * activations it takes in->y, of their squares in->x. Returns bytes of shared memory for it. */
+uint32_t qn_lower_norm_in(const lowerer *l, launch *k, const left_norm *in);
+
 /* Whole groups leave places of a nominal card idle, or its busiest with much more than their share: blocks
  * share groups then. At both ends of each that costs a fence and an atomic addition, about a microsecond:
  * what a large product gains and a small one does not. */
@@ -165,6 +184,7 @@ int qn_lower_quantise(lowerer *l, qn_view in, uint64_t dst);
 /* By qn_op_id: adds the actions of l->step in l->mode. */
 extern int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l);
 /* lower_special.c: rows of that table. */
+int qn_lower_mix(lowerer *l);
 int qn_lower_mul(lowerer *l);
 int qn_lower_rescale(lowerer *l);
 int qn_lower_altup(lowerer *l);

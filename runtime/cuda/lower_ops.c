@@ -268,23 +268,6 @@ static int lower_norm(lowerer *l)
     return qn_lower_launch(l, &k);
 }
 
-static int lower_mix(lowerer *l)
-{
-    const qn_step *s = l->step;
-    l->q8_view.buf = -1;
-    launch k = {.kernel = "mix.cu",
-                .consts = {CONST("threads", 256)},
-                .n_const = 1,
-                .threads = 256,
-                .rows_axis = 0,
-                .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
-                         qn_lower_at(l, s->in[1]), qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
-                         qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[0]),
-                         qn_lower_weight(l, s->w[1])},
-                .n_arg = 9};
-    return qn_lower_launch(l, &k);
-}
-
 static int lower_rope_kv(lowerer *l)
 {
     const qn_step *s = l->step;
@@ -327,13 +310,14 @@ static int lower_rope_kv(lowerer *l)
 }
 
 /* Constants and argument of a product that reads a begun norm. */
-static void add_rms(const lowerer *l, launch *k)
+static void add_rms(const lowerer *l, launch *k, const left_norm *left)
 {
+    bool rms = l->q8_rms && !left->next;
     int32_t bits;
     memcpy(&bits, &l->q8_eps, sizeof bits);
-    k->consts[k->n_const++] = (qn_source_const)CONST("rms", l->q8_rms);
-    k->consts[k->n_const++] = (qn_source_const)CONST("rms_eps_bits", l->q8_rms ? bits : 0);
-    k->args[k->n_arg++] = l->opts->mem->squares[l->q8_turn];
+    k->consts[k->n_const++] = (qn_source_const)CONST("rms", rms);
+    k->consts[k->n_const++] = (qn_source_const)CONST("rms_eps_bits", rms ? bits : 0);
+    k->args[k->n_arg++] = left->next ? left->x : l->opts->mem->squares[l->q8_turn];
 }
 
 /* Quantised weights, 8-bit activations. */
@@ -343,11 +327,17 @@ static int linear_q8(lowerer *l, bool cols)
     const qn_step *next = norm_of_sum(l, last, post || s->spec.linear.residual);
     const qn_spec_linear *sp = &s->spec.linear;
     const qn_tensor *w[3] = {s->w[0], s->w[3], s->w[6]};
+    const left_norm in = qn_lower_left(l);
+    bool raw = !cols && qn_lower_leave_norm(l, post, next);
+    if (raw) {
+        post = next = NULL;
+    }
     int grain = next || post ? 32 : 1;
     launch site = {0};
     gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1, .share_groups = !post};
-    if (need_q8(l, s->in[0]) || (!cols && !shape_of(l, &site, post ? "linear_q8 normed" : "linear_q8", next,
-                                                    sp->n_in, sp->n_out, grain, &g))) {
+    if ((!in.next && need_q8(l, s->in[0])) ||
+        (!cols && !shape_of(l, &site, post ? "linear_q8 normed" : "linear_q8", next, sp->n_in, sp->n_out,
+                            grain, &g))) {
         return -1;
     }
     qn_cuda_share share;
@@ -370,9 +360,9 @@ static int linear_q8(lowerer *l, bool cols)
                 .threads = 32 * (uint32_t)g.knobs.warps,
                 .shared = 4 * (uint32_t)(g.rows * g.knobs.slices),
                 .rows_axis = 1,
-                .args = {l->opts->mem->state, q8_at(l), (uint64_t)g.chunk, qn_lower_at(l, last->in[1]),
-                         qn_lower_stride(l, last->in[1]), qn_lower_at(l, last->out[0]),
-                         qn_lower_stride(l, last->out[0])},
+                .args = {l->opts->mem->state, in.next ? in.y : q8_at(l), (uint64_t)g.chunk,
+                         qn_lower_at(l, last->in[1]), qn_lower_stride(l, last->in[1]),
+                         raw ? l->left.y : qn_lower_at(l, last->out[0]), qn_lower_stride(l, last->out[0])},
                 .n_arg = 7,
                 .resident = post != NULL};
     if (post && !qn_lower_all_resident(l, &k, g.knobs.per_sm)) {
@@ -382,9 +372,11 @@ static int linear_q8(lowerer *l, bool cols)
     for (int i = 0; i < 10; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
-    add_rms(l, &k);
+    add_rms(l, &k, &in);
     k.consts[k.n_const++] = (qn_source_const)CONST_SYMBOL("norm_next", next != NULL);
-    if (post && l->q8_view.buf == post->out[0].buf) {
+    bool stale = (post && l->q8_view.buf == post->out[0].buf) ||
+                 (raw && (l->q8_view.buf == last->out[0].buf || l->q8_view.buf == l->left.next->out[0].buf));
+    if (stale) {
         l->q8_view.buf = -1;
     }
     l->done = post ? post : l->done;
@@ -402,6 +394,7 @@ static int linear_q8(lowerer *l, bool cols)
         k.consts[k.n_const++] = (qn_source_const)CONST("share_groups", g.share_groups);
         k.args[k.n_arg++] = l->opts->mem->part_count;
         qn_lower_add_post(l, &k, post);
+        k.shared += qn_lower_norm_in(l, &k, &in);
     } else if (qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1)) {
         return -1;
     }
@@ -480,13 +473,14 @@ static int glu_q8(lowerer *l)
     bool cols = qn_lower_in_columns(l);
     launch site = {0};
     gemv_shape g = {.knobs = {.per_sm = 1}, .chunk = 1, .rows = 1, .blocks = 1, .share_groups = true};
-    if (need_q8(l, s->in[0]) ||
+    const left_norm in = qn_lower_left(l);
+    if ((!in.next && need_q8(l, s->in[0])) ||
         (!cols && !shape_of(l, &site, "glu_q8", NULL, sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 1, &g))) {
         return -1;
     }
-    uint64_t q8 = q8_at(l), squares = l->opts->mem->squares[l->q8_turn];
+    uint64_t q8 = in.next ? in.y : q8_at(l);
     launch rms = {0};
-    add_rms(l, &rms);
+    add_rms(l, &rms, &in);
     bool q8_out = q8_target(l, s->out[0]);
     launch k = {.kernel = "glu_q8.cu",
                 .path = "gemv 8-bit",
@@ -507,11 +501,12 @@ static int glu_q8(lowerer *l)
     for (int i = 0; i < 6; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }
-    k.args[k.n_arg++] = squares;
+    k.args[k.n_arg++] = rms.args[0];
     if (!cols) {
         k.consts[k.n_const++] = (qn_source_const)CONST("ahead", g.knobs.ahead);
         k.consts[k.n_const++] = (qn_source_const)CONST("share_groups", g.share_groups);
         k.args[k.n_arg++] = l->opts->mem->part_count;
+        k.shared += qn_lower_norm_in(l, &k, &in);
     } else if (qn_lower_columns(l, &k, "glu_cols.cu", sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 16, 2)) {
         return -1;
     }
@@ -585,7 +580,7 @@ int (*const qn_lower_ops[QN_OP_COUNT])(lowerer *l) = {
     [QN_OP_GLU] = lower_glu,
     [QN_OP_ROPE_KV] = lower_rope_kv,
     [QN_OP_ATTENTION] = qn_lower_attention,
-    [QN_OP_MIX] = lower_mix,
+    [QN_OP_MIX] = qn_lower_mix,
     [QN_OP_MUL] = qn_lower_mul,
     [QN_OP_RESCALE] = qn_lower_rescale,
     [QN_OP_ALTUP] = qn_lower_altup,

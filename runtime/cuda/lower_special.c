@@ -63,3 +63,20 @@ int qn_lower_latent_kv(lowerer *l)
     k.args[k.n_arg++] = qn_lower_stride(l, s->out[1]);
     return qn_lower_launch(l, &k);
 }
+
+int qn_lower_mix(lowerer *l)
+{
+    const qn_step *s = l->step;
+    l->q8_view.buf = -1;
+    launch k = {.kernel = "mix.cu",
+                .consts = {{"threads", 256, false, false}},
+                .n_const = 1,
+                .threads = 256,
+                .rows_axis = 0,
+                .args = {l->opts->mem->state, qn_lower_at(l, s->in[0]), qn_lower_stride(l, s->in[0]),
+                         qn_lower_at(l, s->in[1]), qn_lower_stride(l, s->in[1]), qn_lower_at(l, s->out[0]),
+                         qn_lower_stride(l, s->out[0]), qn_lower_weight(l, s->w[0]),
+                         qn_lower_weight(l, s->w[1])},
+                .n_arg = 9};
+    return qn_lower_launch(l, &k);
+}

@@ -91,7 +91,7 @@ void qn_cuda_placeholders(qn_cuda_mem *m, const qn_plans *plans)
                               &m->row_sums,   &m->row_scale, &m->squares[0], &m->squares[1],  &m->q8[0],
                               &m->q8[1],      &m->sampling,  &m->marks,      &m->history,     &m->found,
                               &m->arrived,    &m->ring,      &m->act_maps,   &m->sample_work, &m->q16,
-                              &m->pairs,      &m->fp8_tops};
+                              &m->pairs,      &m->fp8_tops,  &m->stream};
     uint64_t at = 2 * PLACEHOLDER;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++, at += PLACEHOLDER) {
         *each[i] = at;

@@ -566,7 +566,7 @@ const emu_factors emu_all_factors[] = {
     {"linear", 6, {N_TYPES, 3, 2, 3, 3, 2}, make_linear, false},
     {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue, false},
     {"linear", 5, {3, 4, 3, 2, 2}, make_chain, false},
-    {"linear", 5, {3, 3, 4, 2, 2}, emu_make_post, true},
+    {"linear", 6, {3, 3, 5, 2, 2, 2}, emu_make_post, true},
     {"linear", 2, {7, 6}, make_linear_long, false},
     {"linear", 1, {N_TYPES}, emu_make_fp8, true},
     {"linear", 7, {4, 3, 2, 4, 4, 2, 2}, emu_make_act_chain, true},

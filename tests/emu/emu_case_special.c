@@ -16,12 +16,13 @@ static void set_linear(emu_case *c, qn_step *s, qn_type type, int n_in, int n_ou
                                       .out_scale = 1};
 }
 
-/* A product, the RMS norm of it into the residual stream, the RMS norm of that, and a product: in the list
- * for one row both norms are made (the second one begun) by the first product. */
+/* A product, the RMS norm of it into the residual stream, the RMS norm of that, and a product or a gated
+ * pair: in the list for one row both norms are made by the last step, or (the second one begun) by the first.
+ */
 int emu_make_post(emu_case *c, const int *f)
 {
     static const qn_type firsts[3] = {QN_Q4_0, QN_Q8_0, QN_Q5_1}, seconds[3] = {QN_Q8_0, QN_Q4_1, QN_F16};
-    static const int sizes[4] = {32, 864, 2176, 4128}; /* 1, 27, 68, 129 words */
+    static const int sizes[5] = {32, 864, 2176, 4128, 6272}; /* of the last one, blocks wait for words */
     const int n_in = 96, n = sizes[f[2]], n_out = 20;
     c->bufs[0].width = n_in;
     c->bufs[1].width = c->bufs[2].width = c->bufs[5].width = n;
@@ -38,6 +39,18 @@ int emu_make_post(emu_case *c, const int *f)
     s[3].out[0] = (qn_view){4, 0, n_out};
     set_linear(c, &s[0], firsts[f[0]], n_in, n);
     set_linear(c, &s[3], seconds[f[1]], n, n_out);
+    if (f[5]) {
+        s[3].op = &qn_ops[QN_OP_GLU];
+        s[3].w[3] = case_tensor(c, seconds[f[1]], n, n_out, 0.1f);
+        s[3].spec.glu = (qn_spec_glu){.n_in = n,
+                                      .n_ff = n_out,
+                                      .act = QN_ACT_SILU,
+                                      .gate_dtype = (int)seconds[f[1]],
+                                      .up_dtype = (int)seconds[f[1]]};
+        qn_tensor *gate = case_tensor(c, seconds[f[1]], n, n_out, 0.1f);
+        case_gate(gate);
+        s[3].w[0] = gate;
+    }
     s[0].spec.linear.out_scale = f[4] ? 1.5f : 1;
     s[1].op = s[2].op = &qn_ops[QN_OP_NORM];
     for (int k = 1; k < 3; k++) {
@@ -49,9 +62,9 @@ int emu_make_post(emu_case *c, const int *f)
     s[1].spec.norm.out_scale = f[4] ? 0.6f : 1;
     c->plans.prefill.n_step = c->plans.decode.n_step = 4;
     c->tol_many = 2e-5;
-    snprintf(c->name, sizeof c->name,
-             "linear %s, norm of %d (weight %d, scale %d) and residual, norm, linear %s",
-             qn_dtype_get(firsts[f[0]])->name, n, f[3], f[4], qn_dtype_get(seconds[f[1]])->name);
+    snprintf(c->name, sizeof c->name, "linear %s, norm of %d (weight %d, scale %d) and residual, norm, %s %s",
+             qn_dtype_get(firsts[f[0]])->name, n, f[3], f[4], f[5] ? "glu" : "linear",
+             qn_dtype_get(seconds[f[1]])->name);
     return 0;
 }
 

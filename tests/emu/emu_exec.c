@@ -232,6 +232,7 @@ static int alloc_all(emu_exec *x, qn_err *err)
                    alloc(&m->product, "products", z.product, EMU_UNWRITTEN, err) ||
                    alloc(&m->part_count, "part count", z.part_count, 0, err) ||
                    alloc(&m->row_sums, "sums of rows", z.row_sums, 0, err) ||
+                   alloc(&m->stream, "residual stream", z.stream, EMU_UNWRITTEN, err) ||
                    alloc(&m->squares[0], "squares", z.squares, EMU_UNWRITTEN, err) ||
                    alloc(&m->squares[1], "squares", z.squares, EMU_UNWRITTEN, err) ||
                    alloc(&m->q8[0], "8-bit activations", z.q8, EMU_UNWRITTEN, err) ||

@@ -73,12 +73,54 @@ static bool has_const(const qn_exec *emu, const qn_cuda_action *a, const char *t
     return strstr(emu_exec_lowered(emu)->programs[a->program].source.text, text) != NULL;
 }
 
+/* The row that a product's blocks make of the stream (norm_in.cuh): the 8-bit groups of what its norm weighs,
+ * times the norm's factor. In f32 as the kernel has it, so that no code differs. */
+static void make_left(qn_cpu *x, const qn_step *norm, const float *stream)
+{
+    const int n = norm->in[0].width, group = qn_cuda_fine(&x->base.opts, n) ? 16 : 32;
+    const float *w = norm->w[0] ? (const float *)norm->w[0]->data : NULL;
+    float *row = qn_cpu_at(x, norm->out[0], 0);
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        sum += (double)stream[i] * (double)stream[i];
+        row[i] = stream[i] * (w ? w[i] : 1.0f);
+    }
+    const double factor = 1 / sqrt(sum / n + (double)norm->spec.norm.eps);
+    for (int g = 0; g < n; g += group) {
+        float top = 0;
+        for (int i = g; i < g + group; i++) {
+            top = fmaxf(top, fabsf(row[i]));
+        }
+        const float step = top * (1.0f / 127.0f), inverse = top > 0 ? 127.0f / top : 0;
+        for (int i = g; i < g + group; i++) {
+            row[i] = (float)((double)(step * (float)lrintf(row[i] * inverse)) * factor);
+        }
+    }
+}
+
+/* The new stream that such a product wrote, into the buffer that the plan has for it; NULL: not all of it is
+ * there. */
+static const float *left_stream(qn_exec *emu, const qn_cuda_action *reader, qn_view v, qn_err *err)
+{
+    emu_report r;
+    const float *stream = (const float *)(uintptr_t)reader->args[reader->n_arg - 1];
+    float *buf = (float *)(uintptr_t)emu_exec_mem(emu)->bufs[v.buf];
+    if (emu_readable(stream, sizeof *stream * (size_t)v.width, &r)) {
+        qn_fail(err, "the stream behind a norm: %s", r.text);
+        return NULL;
+    }
+    if (buf != stream) {
+        memcpy(buf, stream, sizeof *stream * (size_t)v.width);
+    }
+    return buf;
+}
+
 /* The second half of a chain: the first norm of two, the other norm's output as the last step got it, then
  * that step. */
 static int run_chain(emu_case *c, const ops_way *w, qn_exec *cpu, qn_exec *emu, const qn_cuda_list *list,
                      int rows, ops_error *e, qn_err *err)
 {
-    enum { Q8_NEXT = 19 };
+    enum { Q8_NEXT = 19, MOST_LEFT = 6144 };
     qn_cpu *x = (qn_cpu *)cpu;
     const qn_step *last = &c->steps[c->plans.prefill.n_step - 1], *norm = last - 1;
     const qn_cuda_action *first = find_q8(emu, list, 0);
@@ -86,8 +128,15 @@ static int run_chain(emu_case *c, const ops_way *w, qn_exec *cpu, qn_exec *emu, 
     const float *weight = norm->w[0] ? (const float *)norm->w[0]->data : NULL;
     float factor[CASE_UBATCH];
     bool inside = post && w->decode && !w->no_fuse;
-    if (inside != has_const(emu, first, "post = 1;")) {
+    const qn_cuda_action *reader = inside ? emu_find_action(emu, list, "linear_q8", 1) : NULL;
+    reader = inside && !reader ? emu_find_action(emu, list, "glu_q8", 0) : reader;
+    reader = reader && norm->in[0].width <= MOST_LEFT ? reader : NULL; /* wider: the product's blocks wait */
+    if (inside != (reader ? has_const(emu, reader, "in_norm = 1;") : has_const(emu, first, "post = 1;"))) {
         return qn_fail(err, "the norm behind the product is not where it is due");
+    }
+    const float *stream = reader ? left_stream(emu, reader, norm->in[0], err) : NULL;
+    if (reader && !stream) {
+        return -1;
     }
     if (!inside && ops_compare_view(c->steps[0].out[0], rows, cpu, emu, e, err)) {
         return -1;
@@ -99,7 +148,9 @@ static int run_chain(emu_case *c, const ops_way *w, qn_exec *cpu, qn_exec *emu, 
     if (qn_cpu_ops[QN_OP_NORM](x, norm, err)) {
         return -1;
     }
-    if (begun) {
+    if (reader) {
+        make_left(x, norm, stream);
+    } else if (begun) {
         if (check_view(emu, norm->in[0], first->args[Q8_NEXT], rows, weight, err)) {
             return qn_fail_prefix(err, "begun norm");
         }

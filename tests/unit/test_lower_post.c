@@ -1,6 +1,6 @@
 // rooms: room_cuda
-// Norms behind products: which of them the product's own launch makes, and how many launches a token then
-// has.
+// Norms behind products: which of them the product's own launch makes or the next product's, and how many
+// launches a token then has.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 #include "cuda/programs.h"
 
-enum { N = 640, VOCAB = 96, LAYER = 6, LAYERS = 3, STEPS = LAYER * LAYERS + 1 };
+enum { N = 640, WIDE = 6400, STREAM = 512, VOCAB = 96, LAYER = 6, LAYERS = 3, STEPS = LAYER * LAYERS + 1 };
 enum { X, H, Y, LOGITS, BUFS };
 
 // Layers with norms behind both products: two products with nothing between them stand for attention.
@@ -91,7 +91,7 @@ static void open_wide(world *w, int n)
     set_linear(w, &w->steps[STEPS - 1], h, (qn_view){LOGITS, 0, VOCAB});
     for (int i = 0; i < BUFS; i++) {
         w->bufs[i] = (qn_buf){names[i], widths[i], QN_ROWS_TOKENS};
-        w->some[i] = 4096;
+        w->some[i] = 4096 * (uint64_t)(i + 1);
     }
     w->model = (qn_model){.n_embd = n, .n_vocab = VOCAB};
     const qn_plan plan = {QN_PHASE_DECODE, STEPS, w->steps, LOGITS};
@@ -99,7 +99,8 @@ static void open_wide(world *w, int n)
         (qn_plans){.model = &w->model, .decode = plan, .prefill = plan, .n_buf = BUFS, .bufs = w->bufs};
     w->plans.prefill.phase = QN_PHASE_PREFILL;
     w->exec = (qn_exec_opts){.n_ctx = 64, .n_ubatch = 16};
-    w->mem = (qn_cuda_mem){.bufs = w->some, .k = w->some, .v = w->some, .weight = weight_at, .row_sums = 512};
+    w->mem =
+        (qn_cuda_mem){.bufs = w->some, .k = w->some, .v = w->some, .weight = weight_at, .stream = STREAM};
     w->opts = (qn_lower_opts){
         .exec = &w->exec, .mem = &w->mem, .variant = QN_VARIANT_SM90A, .multiprocessors = 132};
 }
@@ -149,12 +150,51 @@ static void expect(const world *w, int products, int resident, int norms)
     qn_lowered_free(&low);
 }
 
-// Two norms behind each of two products a layer are made by the products.
+// Two norms behind each of two products a layer are made by the products that read them.
+static void readers_make_norms(void **state)
+{
+    (void)state;
+    enum { ROW = 1, SQUARES = 17 }; // arguments in whose places the product before and the stream are
+    world w;
+    open_world(&w);
+    qn_lowered low = lower(&w);
+    uint64_t stream = w.some[X];
+    int seen = 0;
+    for (int i = 0; i < low.decode.n; i++) {
+        const qn_cuda_action *a = &low.decode.actions[i];
+        const qn_cuda_program *p = &low.programs[a->program];
+        if (strcmp(p->name, "linear_q8") != 0 || seen++ == 0) {
+            continue; // the first one reads no norm
+        }
+        const uint64_t to = a->args[a->n_arg - 1];
+        assert_non_null(strstr(p->source.text, "in_norm = 1;"));
+        assert_int_equal(a->args[ROW], w.some[Y]);
+        assert_int_equal(a->args[SQUARES], stream);
+        assert_int_equal(to, stream == STREAM ? w.some[X] : STREAM); // never in place
+        stream = to;
+    }
+    assert_int_equal(seen, 2 * LAYERS + 1);
+    qn_lowered_free(&low);
+    expect(&w, 2 * LAYERS + 1, 0, 0);
+    open_world(&w); // as phases of one launch too
+    w.opts.persistent = true;
+    low = lower(&w);
+    for (int i = 0; i < low.decode.n; i++) {
+        assert_false(low.decode.actions[i].resident);
+    }
+    qn_lowered_free(&low);
+    open_world(&w); // the reader takes the stream, too: its blocks must not change it meanwhile
+    w.steps[3].spec.linear.residual = 1;
+    w.steps[3].in[1] = (qn_view){X, 0, N};
+    expect(&w, 2 * LAYERS + 1, 1, 1);
+}
+
+// Where rows are wider than a block's threads keep, by the product before them, whose blocks wait.
 static void norms_go_with_their_products(void **state)
 {
     (void)state;
     world w;
-    open_world(&w);
+    open_wide(&w, WIDE);
     const int products = 2 * LAYERS + 1, norms = 4 * LAYERS;
     static const int cards[] = {1, 5, 46, 132, 264};
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
@@ -176,7 +216,7 @@ static void phases_are_alike(void **state)
     (void)state;
     world w;
     int r;
-    open_world(&w);
+    open_wide(&w, WIDE);
     w.opts.persistent = true;
     qn_lowered low = lower(&w);
     assert_int_equal(count(&low, &low.decode, "norm", &r), 0);
@@ -261,21 +301,21 @@ static void others_keep_theirs(void **state)
     const int products = 2 * LAYERS + 1;
     open_world(&w); // a mean is taken off
     w.steps[1].spec.norm.kind = QN_NORM_LAYER;
-    expect(&w, products, 2 * LAYERS - 1, 1);
+    expect(&w, products, 0, 1);
     open_world(&w); // no residual; the next norm cannot be made before it
     w.steps[1].spec.norm.residual = 0;
     w.steps[1].in[1].buf = -1;
-    expect(&w, products, 2 * LAYERS - 1, 2);
+    expect(&w, products, 0, 2);
     open_world(&w); // somebody else reads the product
     w.steps[2].in[0] = (qn_view){Y, 0, N};
-    expect(&w, products, 2 * LAYERS - 1, 2);
+    expect(&w, products, 0, 2);
     open_world(&w); // the product has a residual of its own
     w.steps[0].spec.linear.residual = 1;
     w.steps[0].in[1] = (qn_view){X, 0, N};
-    expect(&w, products, 2 * LAYERS - 1, 1);
+    expect(&w, products, 0, 1);
     open_world(&w); // the next norm's result is read as f32: it stays, the other one goes
     w.steps[2].spec.norm.kind = QN_NORM_LAYER;
-    expect(&w, products, 2 * LAYERS, 1);
+    expect(&w, products, 1, 1);
 }
 
 // Blocks that might not all be on the card at once do not wait for each other: rows of 16384 sums leave no
@@ -303,7 +343,7 @@ static void tuned_blocks_wait_too(void **state)
     static const qn_knobs chosen = {.warps = 8, .slices = 1, .ahead = 2, .per_sm = 2};
     world w;
     int r, tuned = 0, normed = 0;
-    open_world(&w);
+    open_wide(&w, WIDE);
     w.opts.knobs = choose;
     w.opts.knobs_user = (void *)(uintptr_t)&chosen;
     qn_lowered low = lower(&w);
@@ -311,7 +351,7 @@ static void tuned_blocks_wait_too(void **state)
     assert_int_equal(r, 2 * LAYERS);
     for (int i = 0; i < low.n_site; i++) {
         tuned += low.sites[i].tuned;
-        normed += strncmp(low.sites[i].key, "linear_q8 normed in 640 out 640 q8_0, norm", 41) == 0;
+        normed += strncmp(low.sites[i].key, "linear_q8 normed in 6400 out 6400 q8_0, norm", 43) == 0;
     }
     assert_true(tuned >= 2);
     assert_int_equal(normed, 1);
@@ -321,11 +361,9 @@ static void tuned_blocks_wait_too(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms_go_with_their_products),
-        cmocka_unit_test(phases_are_alike),
-        cmocka_unit_test(phases_have_their_arguments),
-        cmocka_unit_test(others_keep_theirs),
-        cmocka_unit_test(blocks_must_fit),
+        cmocka_unit_test(readers_make_norms),    cmocka_unit_test(norms_go_with_their_products),
+        cmocka_unit_test(phases_are_alike),      cmocka_unit_test(phases_have_their_arguments),
+        cmocka_unit_test(others_keep_theirs),    cmocka_unit_test(blocks_must_fit),
         cmocka_unit_test(tuned_blocks_wait_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
