@@ -16,7 +16,7 @@ typedef struct qn_persistent_arg {
     uint64_t value;
 } qn_persistent_arg;
 
-enum { QN_PERSISTENT_ARGS = 24 };
+enum { QN_PERSISTENT_ARGS = 28 };
 
 typedef struct qn_persistent_part {
     const qn_source *source; /* of qn_source_make */
