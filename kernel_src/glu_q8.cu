@@ -36,7 +36,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     const glu_weights<gate_dt, one_type ? 2 : 0> w = {gate_w, wu};
     rows_ahead<gate_dt> rows;
     const int turn = one_type ? 2 : 1;
-    if (!spec::in_norm) {
+    if (!spec::in_norm) { // the row that is to be made would stand in line behind them
         load_first(rows, w, turn * first, turn * last); // weights do not depend on the kernel before
     }
     const norm_in_args in_args = {squares, (const float *)q8, in_post_w, in_w, in_x_out};
@@ -53,8 +53,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     float *made_sums = qn_shared<float>(spec::in_norm ? in_row : 0);
     slice s;
     if (spec::in_norm) {
-        load_rows_in(in, in_args); // not behind weights, where they would stand in line
-        load_first(rows, w, turn * first, turn * last, 0, spec::ahead);
+        load_rows_in(in, in_args);
         make_norm_in(in, in_args, made, made_sums);
         load_slice(s, made);
     } else {
@@ -62,6 +61,9 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
         load_slice(s, q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
     }
     const rms_share rms = load_rms(squares + row * n_group);
+    if (spec::in_norm) {
+        load_first(rows, w, turn * first, turn * last, 0, spec::ahead);
+    }
     gemv_rows(w, turn * first, turn * last, rows, s, res);
     if constexpr (!one_type) {
         const glu_weights<spec::up_dtype, 1> w1 = {gate_w, wu};
