@@ -65,8 +65,8 @@ void qn_cuda_memory(const qn_plans *p, const qn_exec_opts *opts, qn_memory *out)
         qn_half_cache_free(&halves);
     }
     out->other = z.k16 + z.v16 + z.parts + (uint64_t)z.n_w16 * rounded(z.w16) + z.a16 + z.q16 + z.row_scale +
-                 z.part_count + 2 * z.q8 + 2 * z.squares + z.row_sums + z.stream + z.product + z.marks + z.history +
-                 z.found + z.sample_work + (32 << 20) + OTHERS * rounded(0) + SMALL + staging +
+                 z.part_count + 2 * z.q8 + 2 * z.squares + z.row_sums + z.stream + z.product + z.marks +
+                 z.history + z.found + z.sample_work + (32 << 20) + OTHERS * rounded(0) + SMALL + staging +
                  4 * (uint64_t)opts->n_ubatch;
     if (opts->persistent) { /* a phase for each launch of decode: no step has more than three */
         uint64_t phases = 3 * (uint64_t)p->decode.n_step + 3;
