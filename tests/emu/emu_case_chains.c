@@ -106,6 +106,7 @@ int emu_make_act_chain(emu_case *c, const int *f)
     }
     add_reader(c, type, second, width, n_out);
     c->tol_many *= acts[f[3]] == QN_ACT_RELU2 ? 4 : 1; /* a square has twice the relative error */
+    c->tol_many *= acts[f[3]] == QN_ACT_GELU ? 10 : 1; /* and what is left below 0, more */
     snprintf(c->name, sizeof c->name,
              "linear type %d act %d to %d, n %d and %d bias and scale %d residual %d", (int)type, acts[f[3]],
              (int)second, n, more, f[4], f[5]);

@@ -378,7 +378,7 @@ bool emu_case_has_route(const qn_plans *plans, int variant, const emu_route *r)
          one = plans->prefill.n_step == 1, sm80 = variant == QN_VARIANT_SM80;
     const qn_op_id last = s[plans->prefill.n_step - 1].op->id; /* of tma: queries may be tiles before it */
     if (product && (r->f32_products || plans->prefill.n_step == 2)) {
-        return r->prefill == QN_PREFILL_AUTO && !one && sm80 && !r->f32 && !r->no_fuse;
+        return !r->tma && r->prefill == QN_PREFILL_AUTO && !one && sm80 && !r->f32 && !r->no_fuse;
     }
     switch (r->prefill) {
     case QN_PREFILL_AUTO:

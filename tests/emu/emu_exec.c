@@ -148,7 +148,9 @@ static int alloc_maps(emu_exec *x, qn_err *err)
                 return -1;
             }
             emu_put_map(*at, &all, of);
-            emu_put_map(*at + QN_CUDA_MAP_BYTES, &few, of);
+            if (few.keys) {
+                emu_put_map(*at + QN_CUDA_MAP_BYTES, &few, of);
+            }
         }
     }
     int widths[QN_CUDA_ACT_WIDTHS], n = qn_cuda_act_widths(p, &x->base.opts, widths);
