@@ -131,14 +131,7 @@ QN_DEV float next_value(float x, float y, float factor, float post)
     return x + y * factor * post * __int_as_float(spec::in_post_scale_bits);
 }
 
-// Piece i of a row, asked for at this point of the program.
-QN_DEV f32x4 row_quad(const float *row, int i)
-{
-    const u32x4 v = ptx_load_stream_here(row + 4 * i);
-    return f32x4{__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w)};
-}
-
-// Behind the wait.
+// Behind the wait. Plain loads: all blocks read these rows, so they are to stay in L2.
 QN_DEV void load_rows_in(norm_in &n, const norm_in_args &p)
 {
 #pragma unroll
@@ -146,8 +139,8 @@ QN_DEV void load_rows_in(norm_in &n, const norm_in_args &p)
         const int at = i * in_threads + threadIdx.x;
         n.x[i] = n.y[i] = f32x4{0.0f, 0.0f, 0.0f, 0.0f};
         if (at < in_quads) {
-            n.y[i] = row_quad(p.y, at);
-            n.x[i] = row_quad(p.x, at);
+            n.y[i] = ((const f32x4 *)p.y)[at];
+            n.x[i] = ((const f32x4 *)p.x)[at];
         }
     }
 }
