@@ -10,8 +10,7 @@
 
 enum { AHEAD = 8, RING_STEPS = QN_CUDA_RING / QN_MAX_SEQ }; /* AHEAD: tokens in flight */
 
-/* The launches of one token: of one sequence by the decode plan, of several by the prefill plan's few rows.
- */
+/* The launches of one token: of one sequence by the decode plan, of several by the list of such rows. */
 static int launch_token(qn_cuda_exec *x, qn_cuda_choice how, int n, qn_err *err)
 {
     const qn_plans *p = x->base.plans;

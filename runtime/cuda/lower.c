@@ -168,7 +168,6 @@ qn_cuda_action *qn_lower_add(lowerer *l)
     a->min_rows = l->min_rows;
     a->max_rows = l->max_rows;
     a->depth = l->depth;
-    l->out->by_depth = l->out->by_depth || l->depth != QN_DEPTH_ANY;
     return a;
 }
 

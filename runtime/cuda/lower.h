@@ -1,9 +1,10 @@
 /* lower.h: a plan's steps as device actions: kernel launches and matrix products.
  *
  * Lowering needs no device: addresses come from a qn_cuda_mem, which may be all zero when only the programs
- * are wanted (`quern ptx`, `quern cache warm`, compile tests). Three lists are made: decode   one token,
- * every product a GEMV few      up to QN_CUDA_FEW rows of the prefill plan with the same kernels prefill  any
- * number of rows: weights to f16, cuBLASLt, then an epilogue kernel */
+ * are wanted (`quern ptx`, `quern cache warm`, compile tests). Four lists are made. decode: one token, every
+ * product a GEMV. few: up to QN_CUDA_FEW rows of the prefill plan with the same kernels. each: the same,
+ * where each row is of a sequence of its own. prefill: any number of rows: weights to f16, cuBLASLt, then an
+ * epilogue kernel. */
 #ifndef QN_CUDA_LOWER_H
 #define QN_CUDA_LOWER_H
 
@@ -208,9 +209,8 @@ typedef struct qn_cuda_program {
 
 typedef struct qn_lowered {
     qn_cuda_list decode, few, prefill;
-    bool by_depth;                        /* some of prefill's actions run by where a chunk begins */
     qn_cuda_list each;                    /* few, where each row is of a sequence of its own */
-    qn_cuda_list choose[QN_CHOOSE_COUNT]; /* behind either of the first two; decode has the first in it */
+    qn_cuda_list choose[QN_CHOOSE_COUNT]; /* behind decode, few or each; decode has the first in it */
     qn_cuda_list repack;                  /* one action a quantised weight */
     qn_cuda_list halves;                  /* one action a weight kept as 16-bit or e4m3 rows */
     qn_cuda_list tops;                    /* before them: the largest values of those kept as e4m3 */

@@ -173,7 +173,7 @@ static launch mma_launch(lowerer *l, const shape *sh, const char *kernel, const 
                     .threads = 32 * (uint32_t)c->warps,
                     .shared = (uint32_t)shared_bytes(&sh->room, c),
                     .rows_axis = 2,
-                    .rows_share = l->mode == LOWER_FEW};
+                    .rows_share = l->each}; /* whose graphs are of an exact number of rows */
 }
 
 static void add_args(launch *k, const uint64_t *args, int n)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* A thread keeps so many pieces of four values of the row, at most. */
+/* A thread of 12 warps keeps so many pieces of four values of the row, at most. */
 enum { MOST_OWN = 4, WARPS = 12, SPAN = 128 };
 
 static bool same_view(qn_view a, qn_view b)
@@ -11,7 +11,8 @@ static bool same_view(qn_view a, qn_view b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-/* Does the step behind this norm take its result, and nobody else, and none of the views besides? */
+/* Does the step behind this norm take its result, and nobody else, and neither read the views besides nor
+ * write where its blocks read (the stream, and what the product left)? */
 static bool sole_reader(const lowerer *l, const qn_step *next, qn_view stream)
 {
     const qn_step *r = next + 1, *end = l->plan->steps + l->plan->n_step;
@@ -21,6 +22,11 @@ static bool sole_reader(const lowerer *l, const qn_step *next, qn_view stream)
     }
     for (int i = 1; i < QN_STEP_VIEWS; i++) {
         if (r->in[i].buf >= 0 && (r->in[i].buf == stream.buf || r->in[i].buf == next->out[0].buf)) {
+            return false;
+        }
+    }
+    for (int i = 0; i < QN_STEP_VIEWS; i++) {
+        if (r->out[i].buf >= 0 && (r->out[i].buf == stream.buf || r->out[i].buf == l->step->out[0].buf)) {
             return false;
         }
     }

@@ -123,7 +123,6 @@ typedef struct gemv_shape {
 static qn_knobs shipped_q8(const lowerer *l, int n_in, bool glu, qn_knob_room *room)
 {
     enum { SPAN = 128, MAX_STEPS = 5, KEPT = 2, WIDE_WARPS = 12 };
-    /* A phase of the persistent kernel has its parameters in registers: fewer warps, more registers each. */
     int most = l->opts->persistent && l->mode == LOWER_DECODE ? QN_LOWER_PHASE_WARPS : QN_KNOB_WARPS;
     int groups = n_in / 32, spans = (groups + SPAN - 1) / SPAN;
     qn_knobs k = {.ahead = 2, .per_sm = 1};

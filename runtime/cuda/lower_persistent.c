@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert((int)QN_PERSISTENT_ARGS == (int)QN_CUDA_ARGS, "arguments of a phase");
+_Static_assert(2 * sizeof(qn_cuda_phase) + 32 <= QN_CUDA_PHASE_SHARED,
+               "two descriptors and what is the phase's own");
+
 /* Words of the launch: a kernel's parameters are at most 4096 bytes. */
 enum { MOST_WORDS = 496 };
 

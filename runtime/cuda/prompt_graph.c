@@ -35,10 +35,23 @@ int qn_cuda_product_rows(const qn_cuda_exec *x, const qn_cuda_action *a, int row
     return a->gemm.fp8 && whole <= most ? whole : rows;
 }
 
+/* Does the bucket run other launches behind the first tokens than among them? */
+static bool by_depth(const qn_cuda_exec *x, int bucket)
+{
+    const qn_cuda_list *list = &x->low.prefill;
+    bool found = false;
+    for (int i = 0; i < list->n && bucket > QN_CUDA_FEW && !found; i++) {
+        const qn_cuda_action *a = &list->actions[i];
+        found =
+            a->depth != QN_DEPTH_ANY && bucket >= a->min_rows && (a->max_rows == 0 || bucket <= a->max_rows);
+    }
+    return found;
+}
+
 /* The graph of a bucket with or without logits; NULL: the last place is taken. */
 static qn_prompt_graph *find(qn_cuda_exec *x, int bucket, int n_out, int pos)
 {
-    bool deep = x->low.by_depth && pos > QN_CUDA_SHALLOW;
+    bool deep = pos > QN_CUDA_SHALLOW && by_depth(x, bucket);
     for (int i = 0; i < QN_CUDA_PROMPT_GRAPHS; i++) {
         qn_prompt_graph *g = &x->prompts[i];
         if (g->bucket == 0 || (g->bucket == bucket && g->n_out == n_out && g->deep == deep)) {

@@ -147,6 +147,10 @@ static bool take_case(void *user, const emu_case *c)
     const options *o = r->o;
     const int number = r->number++;
     if (number >= MAX_CASES) {
+        if (number == MAX_CASES && r->counting) {
+            printf("FAILED: there are more than %d cases\n", MAX_CASES);
+            atomic_fetch_add(&all->failures, 1);
+        }
         return false;
     }
     if (r->counting) { /* the parent, before there are others: the first of an op is always wanted */

@@ -60,6 +60,9 @@ static void routes(void **state)
     // Rows of one sequence need each other's keys; of several sequences attention finishes its own.
     assert_int_equal(count(&low.few, "rope, mma f16"), 0);
     assert_int_equal(count(&low.each, "rope, mma f16"), count(&low.few, "mma f16"));
+    for (int i = 0; i < low.few.n; i++) { // a captured prompt of a bucket's rows must be that of fewer
+        assert_false(low.few.actions[i].rows_share);
+    }
     assert_int_equal(low.each.n, low.few.n - count(&low.few, "mma f16"));
     qn_lowered_free(&low);
     low = lower(m, QN_VARIANT_SM80, 132, true, false);

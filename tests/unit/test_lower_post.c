@@ -12,7 +12,7 @@
 #include "cuda/programs.h"
 
 enum { N = 640, WIDE = 6400, STREAM = 512, VOCAB = 96, LAYER = 6, LAYERS = 3, STEPS = LAYER * LAYERS + 1 };
-enum { X, H, Y, LOGITS, BUFS };
+enum { X, H, Y, Z, LOGITS, BUFS };
 
 // Layers with norms behind both products: two products with nothing between them stand for attention.
 typedef struct world {
@@ -65,9 +65,9 @@ static void set_norm(world *w, qn_step *s, qn_view in, qn_view base, qn_view out
 
 static void open_wide(world *w, int n)
 {
-    const qn_view none = {-1, 0, 0}, x = {X, 0, n}, h = {H, 0, n}, y = {Y, 0, n};
-    static const char *const names[BUFS] = {"x", "h", "y", "logits"};
-    const int widths[BUFS] = {n, n, n, VOCAB};
+    const qn_view none = {-1, 0, 0}, x = {X, 0, n}, h = {H, 0, n}, y = {Y, 0, n}, z = {Z, 0, n};
+    static const char *const names[BUFS] = {"x", "h", "y", "z", "logits"};
+    const int widths[BUFS] = {n, n, n, n, VOCAB};
     memset(w, 0, sizeof *w);
     w->matrix =
         (qn_tensor){.name = "matrix", .type = QN_Q8_0, .n_dims = 2, .ne = {(uint64_t)n, (uint64_t)n, 1, 1}};
@@ -84,8 +84,8 @@ static void open_wide(world *w, int n)
         set_linear(w, &s[0], h, y);
         set_norm(w, &s[1], y, x, x);
         set_norm(w, &s[2], x, none, h);
-        set_linear(w, &s[3], h, y);
-        set_norm(w, &s[4], y, x, x);
+        set_linear(w, &s[3], h, z);
+        set_norm(w, &s[4], z, x, x);
         set_norm(w, &s[5], x, none, h);
     }
     set_linear(w, &w->steps[STEPS - 1], h, (qn_view){LOGITS, 0, VOCAB});
@@ -168,7 +168,7 @@ static void readers_make_norms(void **state)
         }
         const uint64_t to = a->args[a->n_arg - 1];
         assert_non_null(strstr(p->source.text, "in_norm = 1;"));
-        assert_int_equal(a->args[ROW], w.some[Y]);
+        assert_int_equal(a->args[ROW], w.some[seen % 2 == 0 ? Y : Z]);
         assert_int_equal(a->args[SQUARES], stream);
         assert_int_equal(to, stream == STREAM ? w.some[X] : STREAM); // never in place
         stream = to;
@@ -187,6 +187,9 @@ static void readers_make_norms(void **state)
     w.steps[3].spec.linear.residual = 1;
     w.steps[3].in[1] = (qn_view){X, 0, N};
     expect(&w, 2 * LAYERS + 1, 1, 1);
+    open_world(&w); // readers (two) write what the product before left, which their blocks read
+    w.steps[3].out[0] = w.steps[4].in[0] = (qn_view){Y, 0, N};
+    expect(&w, 2 * LAYERS + 1, 2, 0);
 }
 
 // Where rows are wider than a block's threads keep, by the product before them, whose blocks wait.
