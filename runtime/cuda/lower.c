@@ -91,17 +91,19 @@ static const struct {
     [QN_Q5_K] = {16 + 4, 16}, [QN_Q6_K] = {16 + 8, 18}, [QN_IQ4_NL] = {18, 0},   [QN_IQ4_XS] = {16, 8},
 };
 
-uint64_t qn_cuda_weight_bytes(const qn_tensor *t)
+uint64_t qn_lower_places(uint64_t groups)
 {
     enum { SPAN = 128 };
+    uint64_t rest = groups % SPAN, steps = rest > 64 ? 4 : rest > 32 ? 2 : 1;
+    return groups - rest + (rest + steps - 1) / steps * steps;
+}
+
+uint64_t qn_cuda_weight_bytes(const qn_tensor *t)
+{
     if (!qn_cuda_is_planes(t)) {
         return t->n_bytes;
     }
-    uint64_t groups = t->ne[0] / 32, rest = groups % SPAN, rows = t->ne[1] * t->ne[2] * t->ne[3];
-    uint64_t steps = rest > 64   ? 4
-                     : rest > 32 ? 2
-                                 : 1,
-             places = groups - rest + (rest + steps - 1) / steps * steps;
+    uint64_t groups = t->ne[0] / 32, rows = t->ne[1] * t->ne[2] * t->ne[3], places = qn_lower_places(groups);
     return rows * (places * plane_bytes[t->type].place + groups / 8 * plane_bytes[t->type].block);
 }
 

@@ -13,13 +13,6 @@ bool qn_lower_in_columns(const lowerer *l)
  * groups of a warp's piece of a row. */
 enum { PLACE_BYTES = 336, FINE_BYTES = 400, CORNER_BYTES = 3072, LAP = 16, SPAN = 128, SUM_BYTES = 4 * COLS };
 
-static int places_of(int n_in)
-{
-    int n_group = n_in / 32, spans = (int)qn_ceil_div(n_group, SPAN), rest = n_group - (spans - 1) * SPAN;
-    int steps = rest > 64 ? 4 : rest > 32 ? 2 : 1;
-    return (spans - 1) * SPAN + (int)qn_ceil_div(rest, steps) * steps;
-}
-
 /* What a launch of n_in inputs takes of shared memory besides its sums: all activations, or those of `phase`
  * spans at a time. */
 typedef struct room_of {
@@ -39,7 +32,8 @@ static room_of find_room(int n_in, bool fine, int variant)
                  .warps = variant < QN_VARIANT_SM90A ? WARPS / 2 : WARPS,
                  .limit = limit};
     int spare = variant < QN_VARIANT_SM90A ? 0 : FOR_L1;
-    int left = limit - spare - r.warps * CORNER_BYTES - least, all = places_of(n_in) * place;
+    int left = limit - spare - r.warps * CORNER_BYTES - least,
+        all = (int)qn_lower_places((uint64_t)n_in / 32) * place;
     r.phase = all <= left ? r.spans : left / (SPAN * place);
     r.acts = all <= left ? all : r.phase * SPAN * place;
     return r;

@@ -92,6 +92,8 @@ qn_cuda_action *qn_lower_add(lowerer *l);
 int qn_lower_persistent(lowerer *l);
 /* lower_ops.c */
 uint32_t qn_ceil_div(int64_t a, int64_t b);
+/* Places of a row of so many groups (kernel_src/planes.cuh: n_places). */
+uint64_t qn_lower_places(uint64_t groups);
 uint32_t qn_row_threads(int n); /* threads for n values of one row: 32 to 1024 */
 int qn_lower_outputs(const lowerer *l);
 int qn_lower_linear_few(lowerer *l);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* A thread of 12 warps keeps so many pieces of four values of the row, at most. */
-enum { MOST_OWN = 4, WARPS = 12, SPAN = 128 };
+enum { MOST_OWN = 4, WARPS = 12 };
 
 static bool same_view(qn_view a, qn_view b)
 {
@@ -69,9 +69,7 @@ uint32_t qn_lower_norm_in(const lowerer *l, launch *k, const left_norm *in)
     int32_t post_eps = 0, post_scale = 0, eps = 0;
     uint32_t bytes = 0;
     if (next) {
-        int n = next->spec.norm.n, groups = n / 32, spans = (groups + SPAN - 1) / SPAN;
-        int rest = groups - (spans - 1) * SPAN, steps = rest > 64 ? 4 : rest > 32 ? 2 : 1;
-        int places = (spans - 1) * SPAN + (rest + steps - 1) / steps * steps;
+        int n = next->spec.norm.n, places = (int)qn_lower_places((uint64_t)n / 32);
         int each = qn_cuda_fine(l->opts->exec, n) ? 48 : 40;
         bytes = (uint32_t)((places * each + 15) / 16 * 16 + (8 * ((n + 127) / 128) + 15) / 16 * 16);
         memcpy(&eps, &next->spec.norm.eps, sizeof eps);
