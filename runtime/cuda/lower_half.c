@@ -45,10 +45,8 @@ static qn_knobs shipped_half(int pieces, int pairs, int cols, int warps)
 static launch half_launch(lowerer *l, const char *kernel, qn_view in, qn_type type, int pairs)
 {
     int cols = l->mode == LOWER_DECODE || l->opts->exec->rows_apart ? 1 : COLS;
-    /* A phase of the persistent kernel has fewer warps. */
-    int warps = l->opts->persistent && l->mode == LOWER_DECODE ? QN_LOWER_PHASE_WARPS : QN_KNOB_WARPS;
     int pieces = (in.width + PIECE - 1) / PIECE;
-    const qn_knobs shipped = shipped_half(pieces, pairs, cols, warps);
+    const qn_knobs shipped = shipped_half(pieces, pairs, cols, QN_KNOB_WARPS);
     const qn_knob_room room = {.parts = pieces, .rows = pairs, .sums = MAX_SUMS / cols};
     launch k = {.kernel = kernel};
     const qn_knobs *c = qn_lower_knobs(l, &k, QN_KNOBS_HALF, kernel, NULL, &room, &shipped);

@@ -4,8 +4,6 @@
 
 #include "cuda/lower.h"
 
-enum { QN_LOWER_PHASE_WARPS = 16 };
-
 typedef enum lower_mode { LOWER_DECODE, LOWER_FEW, LOWER_PREFILL } lower_mode;
 
 /* A norm that a product left to the one step that reads it (lower_norm_in.c). */
@@ -81,6 +79,8 @@ enum { QN_LOWER_NOMINAL = 132, QN_LOWER_SHARE_FROM = 32 << 20, QN_LOWER_LEAST_SH
 /* Address of a view's first row; values between its rows; address of a weight (0: NULL). */
 uint64_t qn_lower_at(const lowerer *l, qn_view v);
 uint64_t qn_lower_stride(const lowerer *l, qn_view v);
+/* Are both the same columns of a buffer, and is there one? */
+bool qn_lower_same_view(qn_view a, qn_view b);
 /* Where the device keeps the number of rows of the step. */
 uint64_t qn_lower_row_count(const lowerer *l);
 uint64_t qn_lower_weight(const lowerer *l, const qn_tensor *t);

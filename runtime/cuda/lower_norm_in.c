@@ -6,18 +6,13 @@
 /* A thread of 12 warps keeps so many pieces of four values of the row, at most. */
 enum { MOST_OWN = 4, WARPS = 12 };
 
-static bool same_view(qn_view a, qn_view b)
-{
-    return memcmp(&a, &b, sizeof a) == 0;
-}
-
 /* Does the step behind this norm take its result, and nobody else, and neither read the views besides nor
  * write where its blocks read (the stream, and what the product left)? */
 static bool sole_reader(const lowerer *l, const qn_step *next, qn_view stream)
 {
     const qn_step *r = next + 1, *end = l->plan->steps + l->plan->n_step;
     if (r == end || (r->op->id != QN_OP_LINEAR && r->op->id != QN_OP_GLU) || r->rows != next->rows ||
-        !same_view(r->in[0], next->out[0]) || qn_lower_read_later(l, r, next->out[0])) {
+        !qn_lower_same_view(r->in[0], next->out[0]) || qn_lower_read_later(l, r, next->out[0])) {
         return false;
     }
     for (int i = 1; i < QN_STEP_VIEWS; i++) {
@@ -39,7 +34,8 @@ bool qn_lower_leave_norm(lowerer *l, const qn_step *post, const qn_step *next)
         return false;
     }
     qn_view from = post->in[1], to = post->out[0];
-    bool in_place = from.buf == to.buf, whole = from.col == 0 && to.col == 0 && same_view(next->in[0], to);
+    bool in_place = from.buf == to.buf,
+         whole = from.col == 0 && to.col == 0 && qn_lower_same_view(next->in[0], to);
     bool free_turn = !in_place || l->stream_buf < 0 || l->stream_buf == to.buf;
     if (!whole || !free_turn || to.width % 32 != 0 || to.width > MOST_OWN * 4 * 32 * WARPS ||
         !sole_reader(l, next, to)) {

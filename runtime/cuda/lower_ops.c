@@ -120,10 +120,10 @@ typedef struct gemv_shape {
 } gemv_shape;
 
 /* Shipped: a warp a row, or as many as it has spans; what these sum up in is the same on every card. */
-static qn_knobs shipped_q8(const lowerer *l, int n_in, bool glu, qn_knob_room *room)
+static qn_knobs shipped_q8(int n_in, bool glu, qn_knob_room *room)
 {
     enum { SPAN = 128, MAX_STEPS = 5, KEPT = 2, WIDE_WARPS = 12 };
-    int most = l->opts->persistent && l->mode == LOWER_DECODE ? QN_LOWER_PHASE_WARPS : QN_KNOB_WARPS;
+    int most = QN_KNOB_WARPS;
     int groups = n_in / 32, spans = (groups + SPAN - 1) / SPAN;
     qn_knobs k = {.ahead = 2, .per_sm = 1};
     k.slices =
@@ -148,7 +148,7 @@ static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *a
                      int grain, gemv_shape *g)
 {
     qn_knob_room room;
-    const qn_knobs shipped = shipped_q8(l, n_in, l->step->op->id == QN_OP_GLU, &room);
+    const qn_knobs shipped = shipped_q8(n_in, l->step->op->id == QN_OP_GLU, &room);
     room.rows = n_out;
     const qn_knobs *chosen = qn_lower_knobs(l, k, QN_KNOBS_Q8, kernel, also, &room, &shipped);
     if (!chosen) {

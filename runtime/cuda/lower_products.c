@@ -10,7 +10,7 @@
 #define CONST_DTYPE(n, v)  {n, v, true, true}
 /* clang-format on */
 
-static bool same_view(qn_view a, qn_view b)
+bool qn_lower_same_view(qn_view a, qn_view b)
 {
     return a.buf >= 0 && a.buf == b.buf && a.col == b.col && a.width == b.width;
 }
@@ -76,7 +76,8 @@ static int taken_form(const lowerer *l, const qn_step *r, qn_view v)
     for (int i = 0; i < n; i++) {
         bf16 += w[i]->type == QN_BF16;
     }
-    bool only = n > 0 && r->rows == QN_ROWS_TOKENS && same_view(r->in[0], v) && r->in[1].buf != v.buf;
+    bool only =
+        n > 0 && r->rows == QN_ROWS_TOKENS && qn_lower_same_view(r->in[0], v) && r->in[1].buf != v.buf;
     return !only || qn_cuda_takes_mmq(r, l->opts->exec) || qn_cuda_takes_fp8(r, l->opts->exec) ||
                    (bf16 != 0 && bf16 != n)
                ? 0
@@ -158,10 +159,10 @@ static int half_rows(lowerer *l, qn_view in, bool bf16)
 {
     const qn_cuda_mem *m = l->opts->mem;
     uint32_t threads = qn_row_threads(in.width);
-    if (same_view(l->h_view, in) && !l->h_q8 && l->h_bf16 == bf16) {
+    if (qn_lower_same_view(l->h_view, in) && !l->h_q8 && l->h_bf16 == bf16) {
         return 0;
     }
-    if (same_view(l->no_f32, in)) {
+    if (qn_lower_same_view(l->no_f32, in)) {
         return qn_fail(l->err, "step %s: its input was written in 16 bits only", l->step->name);
     }
     launch k = {.kernel = "to_half.cu",
@@ -315,7 +316,7 @@ static size_t q8_stage_bytes(int type, bool fine, int outs)
 /* Rows of `in` in 8 bits, in a16; unless they stand so already. */
 static int q8_rows(lowerer *l, qn_view in)
 {
-    if (same_view(l->h_view, in) && l->h_q8) {
+    if (qn_lower_same_view(l->h_view, in) && l->h_q8) {
         return 0;
     }
     l->h_view = in;
@@ -395,7 +396,7 @@ static bool feeds_rope(const lowerer *l, const qn_step *next)
         if (v.buf >= 0 && !within) {
             return false;
         }
-        bool again = k > 0 && same_view(v, next->in[k - 1]); /* values that are the keys */
+        bool again = k > 0 && qn_lower_same_view(v, next->in[k - 1]); /* values that are the keys */
         width += v.buf >= 0 && !again ? v.width : 0;
     }
     if (next->op->id != QN_OP_ROPE_KV || s->spec.linear.residual || width != s->out[0].width) {
@@ -418,7 +419,7 @@ static bool feeds_rope(const lowerer *l, const qn_step *next)
 static bool feeds_norm(const lowerer *l, const qn_step *next)
 {
     return next->op->id == QN_OP_NORM && next->spec.norm.groups == 1 && next->rows == l->step->rows &&
-           same_view(next->in[0], l->step->out[0]) &&
+           qn_lower_same_view(next->in[0], l->step->out[0]) &&
            !(next->spec.norm.residual && next->in[1].buf == l->step->out[0].buf); /* its base is read first */
 }
 
