@@ -6,8 +6,8 @@ as soon as something is known. Models of the goldens run many to a process (gpu_
 
 Parts (--only GLOB): ops, goldens, check, real, racecheck, memcheck, damaged, cold and graph run beside each other; then, each alone,
 flat, startup and bench. Under five minutes together, without the making of files. Only where --only names them: variants (goldens with
-the kernels of sm75 and sm80), routes (every way that an option selects, beside the default), tune, families (families.py by itself:
-with options).
+the kernels of sm75 and sm80), persistent (goldens with one kernel a token), routes (every way that an option selects, beside the
+default), tune, families (families.py by itself: with options).
 """
 import argparse
 import fnmatch
@@ -85,6 +85,13 @@ def variants(b):
         raise Skip("CUDA only")
     jobs = [(g, mode, v) for g in b.goldens for v in VARIANTS for mode in ("batch", "decode")]
     return golden_results(b, jobs, "sm75, sm80")
+
+
+def persistent(b):
+    if b.backend != "cuda":
+        raise Skip("CUDA only")
+    return golden_results(b, [(g, mode, ["--persistent"]) for g in b.goldens for mode in ("per-token", "decode")],
+                          "%d models" % len(b.goldens))
 
 
 def check_case(b, job):
@@ -505,7 +512,7 @@ BESIDE = [[("ops", ops)], [("goldens", goldens), ("check", check), ("real", real
           [("damaged", damaged), ("cold", cold), ("graph", graph)]]
 ALONE = [("flat", flat), ("startup", startup), ("bench", bench)]
 # Only where they are asked for: minutes of measurements, or of compiles.
-MORE = [("variants", variants), ("routes", routes), ("tune", tune), ("families", all_families)]
+MORE = [("variants", variants), ("persistent", persistent), ("routes", routes), ("tune", tune), ("families", all_families)]
 
 
 def main():
