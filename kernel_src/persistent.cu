@@ -7,7 +7,7 @@
 // largest need has. Lanes of the last warp fetch the descriptor of a phase.
 QN_DEV void qn_fetch_phase(const qn_phase *phases, i64 n_phase, int k)
 {
-    const int lane = (int)threadIdx.x - (QN_THREADS - 32);
+    const int lane = (int)ptx_thread_here() - (QN_THREADS - 32);
     if (k < n_phase && lane >= 0 && lane < QN_PHASE_LINES) {
         ptx_copy_async16((u8 *)qn_phase_slot(k & 1) + 16 * lane, (const u8 *)&phases[k] + 16 * lane, true);
     }
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(QN_THREADS, 1)
     QN_KERNEL(const qn_phase *phases, i64 n_phase, u32 *counters,
               const __grid_constant__ persistent::words_of_launch words)
 {
-    if (threadIdx.x == 0) {
+    if (ptx_thread_here() == 0) {
         qn_self()->launch = counters[0];
     }
     qn_fetch_phase(phases, n_phase, 0);

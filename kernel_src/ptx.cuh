@@ -272,15 +272,28 @@ QN_DEV void ptx_add_release(u32 *p, u32 v)
     asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
 
+// threadIdx.x, read where it stands: nothing that was made of it before is used.
+QN_DEV u32 ptx_thread_here()
+{
+    u32 t;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(t));
+    return t;
+}
+
 // for (u32 k = 0; k < n; k++) { ... }, n > 0, once a kernel, as a loop of which the compiler does not know:
 // what is alike in all turns (hundreds of values of a thread's number, where each turn does one of many
-// things) would be made before the loop and kept. Between turns nothing is handed on but memory.
+// things) would be made before the loop and kept. Between turns nothing is handed on but memory. What the
+// kernel makes before the loop and uses in it could be changed by the first turn, since for the compiler
+// there is no second: so it must read threadIdx by ptx_thread_here there, and the condition keeps what is
+// made in the loop behind its beginning (a test reads the PTX).
 #define ptx_hidden_for(k, n, ...)                                                                            \
     asm volatile(".reg .u32 qn_turn;\nmov.u32 qn_turn, 0;\nQN_TURN:" ::: "memory");                          \
     {                                                                                                        \
         u32 k;                                                                                               \
         asm volatile("mov.u32 %0, qn_turn;" : "=r"(k));                                                      \
-        __VA_ARGS__                                                                                          \
+        if (k < (u32)(n)) {                                                                                  \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
     }                                                                                                        \
     asm volatile("{.reg .pred p;\nadd.u32 qn_turn, qn_turn, 1;\nsetp.lt.u32 p, qn_turn, %0;\n"               \
                  "@p bra QN_TURN;}" ::"r"((u32)(n))                                                          \

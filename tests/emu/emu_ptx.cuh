@@ -165,6 +165,11 @@ static inline void ptx_add_release(u32 *p, u32 v, EMU_SITE)
     atomicAdd(p, v, file, line);
 }
 
+QN_DEV u32 ptx_thread_here()
+{
+    return threadIdx.x;
+}
+
 #define ptx_hidden_for(k, n, ...)                                                                            \
     for (u32 k = 0; k < (u32)(n); k++) {                                                                     \
         __VA_ARGS__                                                                                          \
