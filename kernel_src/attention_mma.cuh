@@ -6,7 +6,7 @@
 // results as dimensions x queries): then 8 query heads, not 16, fill a fragment. Warps are merged in shared
 // memory, blocks by the one that finishes last. The result is f32 and, where spec::q8_out, 8-bit groups too
 // (v_dim is a multiple of 32 then). k_dim and v_dim are multiples of 8. defines: place, running, find_heads,
-// find_keys, load_queries, take_queries, reset, all_tiles, finish, ...
+// find_keys, fit_half, take_queries, take_ready, reset, all_tiles, finish, ...
 // grid: (n_split, n_head_kv * head_chunks, rows); block: 32 * spec::warps; shared: the larger of the warps'
 // rings (warps * warp_bytes) and their records (warps * heads * (record + 2) + 4 floats).
 // parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values not yet divided. arrived: [rows][n_head_kv
@@ -79,16 +79,23 @@ QN_DEV void find_heads(place &p)
 // nothing to do. cached: is the key of the row itself in the cache?
 QN_DEV bool find_keys(place &p, const qn_state *st, bool cached)
 {
-    p.pos = row_pos(st, p.row);
-    p.seq_row = (i64)row_seq(st, p.row) * spec::kv_rows;
+    // All that may be asked for at once; there are at most 8 rows.
+    const qn_row own = st->rows[p.row % 8];
+    const int many = st->many, pos = st->pos + p.row, seq = st->seq, n_rows = st->n_rows;
+    p.pos = many ? own.pos : pos;
+    p.seq_row = (i64)(many ? own.seq : seq) * spec::kv_rows;
     p.low = spec::window > 0 ? max(0, p.pos - spec::window + 1) : 0;
     p.cached = cached ? p.pos : p.pos - 1;
     const int tile0 = p.low / KEYS, n_tile = p.pos / KEYS + 1 - tile0, n_block = gridDim.x;
-    const int share = n_tile <= spec::alone ? n_tile : max(spec::least, (n_tile + n_block - 1) / n_block);
-    p.n_part = (n_tile + share - 1) / share;
+    int share = n_tile;
+    p.n_part = 1;
+    if (n_tile > spec::alone) {
+        share = max(spec::least, (n_tile + n_block - 1) / n_block);
+        p.n_part = (n_tile + share - 1) / share;
+    }
     p.first = tile0 + (int)blockIdx.x * share;
     p.end = min(tile0 + n_tile, p.first + share);
-    return (int)blockIdx.x < p.n_part && p.row < st->n_rows;
+    return (int)blockIdx.x < p.n_part && p.row < n_rows;
 }
 
 // Dimensions d and d + 1 of a query head, VEC floats a load; zero beyond k_dim and where there is no such
@@ -108,9 +115,18 @@ template <int VEC> QN_DEV void load_pair(float v[2], const float *q, int d, bool
     }
 }
 
+// A power of two that brings values of at most `top` into [2^14, 2^15), so that none leaves f16's range; *up
+// takes it back exactly.
+QN_DEV float fit_half(float top, float *up)
+{
+    int e = (int)((__float_as_uint(top) >> 23) & 0xff) - 127 - 14;
+    e = top == 0.0f ? 0 : e < -100 ? -100 : e;
+    *up = __uint_as_float((u32)(127 + e) << 23);
+    return __uint_as_float((u32)(127 - e) << 23);
+}
+
 // Queries as halves, from rows of floats PITCH apart: of head lane / 4 of each 8, dimensions 2 * (lane % 4)
-// and the next, and these + 8, of each 16. Each head's are brought into [2^14, 2^15) by a power of two, so
-// that none leaves f16's range; the scores, in f32, take the factor back exactly.
+// and the next, and these + 8, of each 16. The scores, in f32, take fit_half's factor back.
 template <int PITCH, int VEC> QN_DEV void take_queries(running &r, const float *q, const place &p)
 {
     const int lane = threadIdx.x % WARP;
@@ -126,9 +142,8 @@ template <int PITCH, int VEC> QN_DEV void take_queries(running &r, const float *
         }
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        int e = (int)((__float_as_uint(top) >> 23) & 0xff) - 127 - 14;
-        e = top == 0.0f ? 0 : e < -100 ? -100 : e;
-        const float down = __uint_as_float((u32)(127 - e) << 23), up = __uint_as_float((u32)(127 + e) << 23);
+        float up;
+        const float down = fit_half(top, &up);
 #pragma unroll
         for (int k = 0; k < k_steps; k++) {
             load_pair<VEC>(v, from, 16 * k + 2 * (lane % 4), h < p.n_h);
@@ -141,6 +156,28 @@ template <int PITCH, int VEC> QN_DEV void take_queries(running &r, const float *
             const int query = 2 * (lane % 4) + i;
             r.factor[t][i] = __shfl_sync(0xffffffffu, up, 4 * query) * log2_e;
             r.slope[t][i] = spec::alibi_max_bias > 0.0f ? alibi_slope(p.h0 + 8 * t + query) * log2_e : 0.0f;
+        }
+    }
+}
+
+// The same from rows of halves k_pitch apart that have been brought there, and from what takes that back.
+QN_DEV void take_ready(running &r, const half_t *q, const float *up, const place &p)
+{
+    const int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int t = 0; t < q_tiles; t++) {
+        const bool there = 8 * t + lane / 4 < p.n_h;
+        const half_t *from = q + (there ? 8 * t + lane / 4 : 0) * k_pitch + 2 * (lane % 4);
+#pragma unroll
+        for (int k = 0; k < k_steps; k++) {
+            r.q[k][t][0] = there ? *(const u32 *)(from + 16 * k) : 0;
+            r.q[k][t][1] = there ? *(const u32 *)(from + 16 * k + 8) : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int query = 8 * t + 2 * (lane % 4) + i;
+            r.factor[t][i] = query < p.n_h ? up[query] * log2_e : 1.0f;
+            r.slope[t][i] = spec::alibi_max_bias > 0.0f ? alibi_slope(p.h0 + query) * log2_e : 0.0f;
         }
     }
 }
@@ -465,7 +502,7 @@ QN_DEV void write_record(running &r, float *values, float *sums, int n_h)
 QN_DEV void write_out(float v, int h, int c, float *out, u8 *q8_out)
 {
     const int d = c * WARP + (int)threadIdx.x % WARP;
-    if (d < spec::v_dim) {
+    if (spec::v_dim % WARP == 0 || d < spec::v_dim) {
         out[h * spec::v_dim + d] = v;
     }
     if (spec::q8_out) {
@@ -478,7 +515,8 @@ QN_DEV void merge_warps(const float *values, const float *sums, float *part, boo
                         u8 *q8_out, const place &p)
 {
     const int lane = threadIdx.x % WARP;
-    for (int u = warp_index(); u < p.n_h * v_groups; u += spec::warps) {
+#pragma unroll 1
+    for (u32 u = warp_index(); u < (u32)(p.n_h * v_groups); u += spec::warps) {
         const int h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
         float top = -QN_INF, sum = 0.0f, v = 0.0f;
 #pragma unroll
@@ -510,46 +548,64 @@ QN_DEV void merge_warps(const float *values, const float *sums, float *part, boo
 // units, with their maxima and sums, before it uses any.
 QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, const place &p)
 {
-    constexpr int FIRST = 16, UNITS = (spec::heads * v_groups + spec::warps - 1) / spec::warps;
-    constexpr int AT_ONCE = UNITS < 4 ? UNITS : 4;
-    const int lane = threadIdx.x % WARP;
-    const bool low_there = lane < n_part, high_there = lane + WARP < n_part;
+    constexpr u32 FIRST = 16, MORE = 8, UNITS = (spec::heads * v_groups + spec::warps - 1) / spec::warps;
+    constexpr u32 AT_ONCE = UNITS < 4 ? UNITS : 4;
+    // Every warp has whole turns of units.
+    constexpr bool even = per_kv % spec::heads == 0 && spec::heads * v_groups % (AT_ONCE * spec::warps) == 0;
+    const u32 lane = threadIdx.x % WARP, n = n_part, n_unit = p.n_h * v_groups;
+    const u32 head_size = gridDim.x * part_size;
 #pragma unroll 1
-    for (int u0 = warp_index(); u0 < p.n_h * v_groups; u0 += AT_ONCE * spec::warps) {
-        float m[AT_ONCE][2], l[AT_ONCE][2], first[AT_ONCE][FIRST];
+    for (u32 u0 = warp_index(); u0 < n_unit; u0 += AT_ONCE * spec::warps) {
+        float m[AT_ONCE], l[AT_ONCE], first[AT_ONCE][FIRST];
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int u = u0 + i * spec::warps, d = u % v_groups * WARP + lane;
-            const bool there = u < p.n_h * v_groups;
-            const float *from = parts + (i64)(u / v_groups) * gridDim.x * part_size;
-            m[i][0] = there && low_there ? from[lane * part_size] : -QN_INF;
-            m[i][1] = there && high_there ? from[(lane + WARP) * part_size] : -QN_INF;
-            l[i][0] = there && low_there ? from[lane * part_size + 1] : 0.0f;
-            l[i][1] = there && high_there ? from[(lane + WARP) * part_size + 1] : 0.0f;
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            const u32 u = u0 + i * spec::warps, d = u % v_groups * WARP + lane;
+            const bool there = even || u < n_unit, inside = spec::v_dim % WARP == 0 || d < spec::v_dim;
+            const float *from = parts + u / v_groups * head_size, *sums = from + lane * part_size;
+            m[i] = -QN_INF;
+            l[i] = 0.0f;
+            if (there && lane < n) {
+                m[i] = sums[0];
+                l[i] = sums[1];
+            }
+            from += 2 + d;
 #pragma unroll
-            for (int k = 0; k < FIRST; k++) {
-                first[i][k] = there && k < n_part && d < spec::v_dim ? from[k * part_size + 2 + d] : 0.0f;
+            for (u32 k = 0; k < FIRST; k++) {
+                first[i][k] = there && k < n && inside ? from[k * part_size] : 0.0f;
             }
         }
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const int u = u0 + i * spec::warps, h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
-            if (u >= p.n_h * v_groups) {
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            const u32 u = u0 + i * spec::warps, h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
+            if (!even && u >= n_unit) {
                 break;
             }
-            const float *from = parts + (i64)h * gridDim.x * part_size;
-            const float top = warp_max(fmaxf(m[i][0], m[i][1]));
-            const float w[2] = {ptx_exp2(m[i][0] - top), ptx_exp2(m[i][1] - top)};
-            const float sum = warp_sum(w[0] * l[i][0] + w[1] * l[i][1]);
+            const float *from = parts + h * head_size;
+            float high = -QN_INF, w_high = 0.0f, l_high = 0.0f;
+            if (n > WARP && lane + WARP < n) {
+                high = from[(lane + WARP) * part_size];
+                l_high = from[(lane + WARP) * part_size + 1];
+            }
+            const float top = warp_max(fmaxf(m[i], high)), w = ptx_exp2(m[i] - top);
+            w_high = ptx_exp2(high - top);
+            const float sum = warp_sum(w * l[i] + w_high * l_high);
             float v = 0.0f;
 #pragma unroll
-            for (int k = 0; k < FIRST; k++) { // weights of parts that are not there are 0
-                v += __shfl_sync(0xffffffffu, w[0], k) * first[i][k];
+            for (u32 k = 0; k < FIRST; k++) { // weights of parts that are not there are 0
+                v += __shfl_sync(0xffffffffu, w, k) * first[i][k];
             }
-#pragma unroll 8
-            for (int k = FIRST; k < n_part; k++) {
-                const float part = d < spec::v_dim ? from[k * part_size + 2 + d] : 0.0f;
-                v += __shfl_sync(0xffffffffu, k < WARP ? w[0] : w[1], k % WARP) * part;
+#pragma unroll 1
+            for (u32 k0 = FIRST; k0 < n; k0 += MORE) {
+                const float w_k = k0 < WARP ? w : w_high;
+                float more[MORE];
+#pragma unroll
+                for (u32 k = 0; k < MORE; k++) {
+                    more[k] = k0 + k < n && d < spec::v_dim ? from[(k0 + k) * part_size + 2 + d] : 0.0f;
+                }
+#pragma unroll
+                for (u32 k = 0; k < MORE; k++) {
+                    v += __shfl_sync(0xffffffffu, w_k, (k0 + k) % WARP) * more[k];
+                }
             }
             write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
         }

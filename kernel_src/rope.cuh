@@ -1,6 +1,6 @@
 // rope.cuh: QK norm, RoPE and temperature of the heads of a row, done by a team: the THREADS threads of a
 // block, or (THREADS == WARP) a warp. Values stand in shared memory. defines: full_width, half_rot, f32x2,
-// norm_scale, find_turns, finish_heads, query_factor
+// norm_scale, find_turn, find_turns, finish_heads, query_factor
 #ifndef QN_ROPE_CUH
 #define QN_ROPE_CUH
 #include "reduce.cuh"
@@ -61,15 +61,21 @@ template <int THREADS> QN_DEV void normalise(float *x, int n_head, int h, const 
     team_sync<THREADS>();
 }
 
-// Cosine and sine (times mscale) of each pair's angle pos * freq, by the threads of a block. It is brought
-// into half a turn in double: at position 100,000 a float product would be off by thousandths of a turn.
+// Cosine and sine (times mscale) of a pair's angle pos * freq. It is brought into half a turn in double: at
+// position 100,000 a float product would be off by thousandths of a turn.
+QN_DEV f32x2 find_turn(int pos, float freq)
+{
+    const double angle = (double)pos * (double)freq * 0.15915494309189533576888376337251; // 1 / (2 pi)
+    float sine, cosine;
+    sincospif(2.0f * (float)(angle - rint(angle)), &sine, &cosine);
+    return f32x2{cosine * spec::mscale, sine * spec::mscale};
+}
+
+// Those of all pairs, by the threads of a block.
 template <int THREADS> QN_DEV void find_turns(f32x2 *turns, int pos, const float *freq)
 {
     for (int i = threadIdx.x; i < half_rot; i += THREADS) {
-        const double angle = (double)pos * (double)freq[i] * 0.15915494309189533576888376337251; // 1 / (2 pi)
-        float sine, cosine;
-        sincospif(2.0f * (float)(angle - rint(angle)), &sine, &cosine);
-        turns[i] = f32x2{cosine * spec::mscale, sine * spec::mscale};
+        turns[i] = find_turn(pos, freq[i]);
     }
 }
 

@@ -92,8 +92,8 @@ static size_t rope_bytes(const qn_spec_attention *sp, int heads, int n_rot)
 {
     size_t turns = n_rot > 1 ? ((size_t)n_rot / 2 + 1) / 2 * 2 : 2;
     size_t pitch = (size_t)(sp->k_dim > sp->v_dim ? sp->k_dim : sp->v_dim);
-    return 12 * turns + 4 * ((size_t)(heads + 2) * pitch + 2 * (size_t)sp->k_dim) +
-           2 * (size_t)(sp->k_dim + sp->v_dim);
+    size_t ready = (size_t)heads * (2 * (size_t)(round16(sp->k_dim) + 8) + 4);
+    return 8 * turns + 4 * (size_t)(heads + 2) * pitch + 2 * (size_t)(sp->k_dim + sp->v_dim) + ready;
 }
 
 /* Bytes of a key (or value) in a warp's ring, and of the room in which one is unpacked. */
