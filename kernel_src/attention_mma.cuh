@@ -409,8 +409,9 @@ QN_DEV void add_values(running &r, const score_tile &s, const half_t *v_s)
 
 // This warp's tiles. A place in the ring is filled again as soon as it has been read: 2 * stages copies
 // (keys, values, keys, ...) are under way, and the oldest is waited for. The first `stages` turns, which
-// every warp makes, only fill; then `rows` gives the queries, and later the keys and values that are not in
-// the cache.
+// every warp makes, only fill; then `rows` gives the queries (with keys enough for several blocks after the
+// first turn: a block's loads take turns, and it would stand and wait until it may send the second's), and
+// later the keys and values that are not in the cache.
 template <class ROWS>
 QN_DEV void all_tiles(running &r, ROWS &rows, const u8 *k_cache, const u8 *v_cache, const place &p)
 {
@@ -460,7 +461,7 @@ QN_DEV void all_tiles(running &r, ROWS &rows, const u8 *k_cache, const u8 *v_cac
             copy_values(v_at, v_head, next * KEYS, p);
         }
         ptx_copy_commit();
-        if (tile + spec::warps == first) {
+        if (next == first + (p.n_part > 1 ? 0 : AHEAD - spec::warps)) {
             rows.queries(r, p);
         }
         turn = turn + 1 == spec::stages ? 0 : turn + 1;
@@ -514,20 +515,31 @@ QN_DEV void write_out(float v, int h, int c, float *out, u8 *q8_out)
 QN_DEV void merge_warps(const float *values, const float *sums, float *part, bool only, float *out,
                         u8 *q8_out, const place &p)
 {
+    constexpr int TEAM = spec::warps > 8 ? 16 : spec::warps > 4 ? 8 : spec::warps > 2 ? 4 : spec::warps;
     const int lane = threadIdx.x % WARP;
 #pragma unroll 1
     for (u32 u = warp_index(); u < (u32)(p.n_h * v_groups); u += spec::warps) {
         const int h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
-        float top = -QN_INF, sum = 0.0f, v = 0.0f;
+        // A lane has the maximum and the sum of one warp.
+        const bool there = lane % TEAM < spec::warps;
+        const float *own = sums + 2 * ((there ? lane % TEAM : 0) * spec::heads + h);
+        const float *from = values + h * record + d;
+        float top = own[0], v = 0.0f;
 #pragma unroll
-        for (int w = 0; w < spec::warps; w++) {
-            top = fmaxf(top, sums[2 * (w * spec::heads + h)]);
+        for (int i = 1; i < TEAM; i *= 2) {
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
+        }
+        const float f = there ? ptx_exp2(own[0] - top) : 0.0f;
+        float sum = f * own[1];
+#pragma unroll
+        for (int i = 1; i < TEAM; i *= 2) {
+            sum += __shfl_xor_sync(0xffffffffu, sum, i);
         }
 #pragma unroll
         for (int w = 0; w < spec::warps; w++) {
-            const float f = ptx_exp2(sums[2 * (w * spec::heads + h)] - top);
-            sum += f * sums[2 * (w * spec::heads + h) + 1];
-            v += d < spec::v_dim ? f * values[(w * spec::heads + h) * record + d] : 0.0f;
+            const float x =
+                spec::v_dim % WARP == 0 || d < spec::v_dim ? from[w * spec::heads * record] : 0.0f;
+            v += __shfl_sync(0xffffffffu, f, w) * x;
         }
         if (only) {
             write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);

@@ -14,7 +14,8 @@ constexpr int turn_rows = (half_rot + 1) / 2 * 2;
 constexpr int lane_values = (x_pitch + WARP - 1) / WARP;
 constexpr int own_turns = (half_rot + WARP * spec::warps - 1) / (WARP * spec::warps); // a thread's
 // Pairs that turn together lie in registers of one lane, or of neighbours.
-constexpr bool turn_in_lane = spec::rope_style == ROPE_NEOX && spec::rot_at % WARP == 0 && half_rot % WARP == 0;
+constexpr bool turn_in_lane =
+    spec::rope_style == ROPE_NEOX && spec::rot_at % WARP == 0 && half_rot % WARP == 0;
 constexpr bool turn_in_pairs = spec::rope_style == ROPE_INTERLEAVED && spec::rot_at % 2 == 0;
 
 // q, k, v: of this row; k and v of this block's KV head.
@@ -136,7 +137,7 @@ struct raw_rows {
             first[c] = c * WARP + lane < n ? first[c] - sum : 0.0f;
             square += first[c] * first[c];
         }
-        const float scale = 1.0f / sqrtf(warp_sum(square) / n + spec::eps);
+        const float scale = ptx_rsqrt(warp_sum(square) / n + spec::eps);
 #pragma unroll
         for (int c = 0; c < lane_values; c++) {
             first[c] *= scale;
@@ -227,7 +228,8 @@ struct raw_rows {
 #pragma unroll
         for (int c = 0; c < (k_pad + WARP - 1) / WARP; c++) {
             if (k_pad % WARP == 0 || c * WARP + lane < k_pad) {
-                ready()[u * k_pitch + c * WARP + lane] = float_to_half(c < lane_values ? first[c] * down : 0.0f);
+                ready()[u * k_pitch + c * WARP + lane] =
+                    float_to_half(c < lane_values ? first[c] * down : 0.0f);
             }
         }
         if (lane == 0) {

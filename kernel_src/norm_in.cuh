@@ -75,7 +75,7 @@ QN_DEV void quantise_quad(const f32x4 &v, u8 *q8, int at, bool there)
     const float top =
         __uint_as_float(lanes_max(max(max(__float_as_uint(fabsf(v.x)), __float_as_uint(fabsf(v.y))),
                                       max(__float_as_uint(fabsf(v.z)), __float_as_uint(fabsf(v.w))))));
-    const float d = top * (1.0f / 127.0f), f = top > 0.0f ? 127.0f / top : 0.0f;
+    const float d = top * (1.0f / 127.0f), f = code_factor(top);
     const int c[4] = {__float2int_rn(v.x * f), __float2int_rn(v.y * f), __float2int_rn(v.z * f),
                       __float2int_rn(v.w * f)};
     const float sum = d * (float)lanes_sum(c[0] + c[1] + c[2] + c[3]);
@@ -123,7 +123,7 @@ QN_DEV float post_factor(const f32x4 *y, float *sums)
         put_square(sums, i * in_threads + threadIdx.x, y[i]);
     }
     __syncthreads();
-    return 1.0f / sqrtf(sum_of_chunks(sums) / spec::n_in + __int_as_float(spec::in_post_eps_bits));
+    return ptx_rsqrt(sum_of_chunks(sums) / spec::n_in + __int_as_float(spec::in_post_eps_bits));
 }
 
 QN_DEV float next_value(float x, float y, float factor, float post)
@@ -175,7 +175,7 @@ QN_DEV void make_norm_in(const norm_in &n, const norm_in_args &p, u8 *q8, float 
 // What products with the row are still to be multiplied with.
 QN_DEV float norm_in_factor(const float *sums)
 {
-    return 1.0f / sqrtf(sum_of_chunks(sums + in_chunks) / spec::n_in + __int_as_float(spec::in_eps_bits));
+    return ptx_rsqrt(sum_of_chunks(sums + in_chunks) / spec::n_in + __int_as_float(spec::in_eps_bits));
 }
 
 #endif

@@ -44,6 +44,14 @@ QN_DEV float ptx_reciprocal(float x)
     return y;
 }
 
+// 1 / sqrt(x), to 2^-22.9 of it.
+QN_DEV float ptx_rsqrt(float x)
+{
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // 16 bytes of data that is read once: streams past L1, and leaves L2 before anything else does, so that what
 // launches hand each other, norm weights and code stay there. (With `.L2::256B` beside it 1.5 % slower.)
 QN_DEV u32x4 ptx_load_stream(const void *p)

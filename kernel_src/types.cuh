@@ -146,14 +146,21 @@ template <class T> QN_DEV T *qn_shared(int byte_offset)
 #endif
 
 // Activation functions of the feed-forward.
-QN_DEV float act_silu(float x)
+// x / (1 + e^-up).
+QN_DEV float act_sigmoid(float x, float up)
 {
-    return x / (1.0f + expf(-x));
+    return x * ptx_reciprocal(1.0f + ptx_exp2(-1.44269504088896340736f * up));
 }
 
+QN_DEV float act_silu(float x)
+{
+    return act_sigmoid(x, x);
+}
+
+// By (1 + tanh u) / 2 = 1 / (1 + e^-2u).
 QN_DEV float act_gelu(float x)
 {
-    return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * (1.0f + 0.044715f * x * x)));
+    return act_sigmoid(x, 2.0f * 0.79788456080286535588f * x * (1.0f + 0.044715f * x * x));
 }
 
 template <int ACT> QN_DEV float activate(float x)
