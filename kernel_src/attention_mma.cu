@@ -1,6 +1,6 @@
 // attention_mma.cu: attention of few query rows on the tensor cores; queries are finished, keys in the cache.
 // Launch shape and scratch memory: attention_mma.cuh. spec::q_vec: floats of q that one load may take.
-#include "attention_mma.cuh"
+#include "attention_merge.cuh"
 
 struct cached_rows {
     const float *q; // of this block's heads

@@ -6,7 +6,7 @@
 // results as dimensions x queries): then 8 query heads, not 16, fill a fragment. Warps are merged in shared
 // memory, blocks by the one that finishes last. The result is f32 and, where spec::q8_out, 8-bit groups too
 // (v_dim is a multiple of 32 then). k_dim and v_dim are multiples of 8. defines: place, running, find_heads,
-// find_keys, fit_half, take_queries, take_ready, reset, all_tiles, finish, ...
+// find_keys, fit_half, take_queries, take_ready, reset, all_tiles, ...
 // grid: (n_split, n_head_kv * head_chunks, rows); block: 32 * spec::warps; shared: the larger of the warps'
 // rings (warps * warp_bytes) and their records (warps * heads * (record + 2) + 4 floats).
 // parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values not yet divided. arrived: [rows][n_head_kv
@@ -14,7 +14,6 @@
 #ifndef QN_ATTENTION_MMA_CUH
 #define QN_ATTENTION_MMA_CUH
 #include "kv_q8.cuh"
-#include "quantise.cuh"
 
 constexpr int per_kv = spec::n_head / spec::n_head_kv;
 constexpr int head_chunks = (per_kv + spec::heads - 1) / spec::heads;
@@ -465,197 +464,6 @@ QN_DEV void all_tiles(running &r, ROWS &rows, const u8 *k_cache, const u8 *v_cac
             rows.queries(r, p);
         }
         turn = turn + 1 == spec::stages ? 0 : turn + 1;
-    }
-}
-
-// This warp's maximum (as a power of two), sum and values of each head to shared memory.
-QN_DEV void write_record(running &r, float *values, float *sums, int n_h)
-{
-    const int warp = warp_index(), lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int t = 0; t < q_tiles; t++) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int h = 8 * t + 2 * (lane % 4) + i;
-            float l = r.l[t][i];
-#pragma unroll
-            for (int d = 4; d < WARP; d *= 2) {
-                l += __shfl_xor_sync(0xffffffffu, l, d);
-            }
-            if (h >= n_h) {
-                continue;
-            }
-            if (lane < 4) {
-                sums[2 * (warp * spec::heads + h)] = r.m[t][i] * (plain ? r.factor[t][i] : 1.0f);
-                sums[2 * (warp * spec::heads + h) + 1] = l;
-            }
-            float *to = values + (warp * spec::heads + h) * record + lane / 4;
-#pragma unroll
-            for (int j = 0; j < v_tiles; j++) {
-                to[16 * j] = r.o[j][t][i];
-                to[16 * j + 8] = r.o[j][t][i + 2];
-            }
-        }
-    }
-}
-
-// A lane's value of head h (of the block), divided, to where the next step reads it.
-QN_DEV void write_out(float v, int h, int c, float *out, u8 *q8_out)
-{
-    const int d = c * WARP + (int)threadIdx.x % WARP;
-    if (spec::v_dim % WARP == 0 || d < spec::v_dim) {
-        out[h * spec::v_dim + d] = v;
-    }
-    if (spec::q8_out) {
-        quantise_group<spec::fine_out>(v, q8_out, spec::n_head * spec::v_dim, h * spec::v_dim / GROUP + c);
-    }
-}
-
-// The warps' records as one; a warp takes 32 dimensions of a head at a time. With one part it is the result.
-QN_DEV void merge_warps(const float *values, const float *sums, float *part, bool only, float *out,
-                        u8 *q8_out, const place &p)
-{
-    constexpr int TEAM = spec::warps > 8 ? 16 : spec::warps > 4 ? 8 : spec::warps > 2 ? 4 : spec::warps;
-    const int lane = threadIdx.x % WARP;
-#pragma unroll 1
-    for (u32 u = warp_index(); u < (u32)(p.n_h * v_groups); u += spec::warps) {
-        const int h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
-        // A lane has the maximum and the sum of one warp.
-        const bool there = lane % TEAM < spec::warps;
-        const float *own = sums + 2 * ((there ? lane % TEAM : 0) * spec::heads + h);
-        const float *from = values + h * record + d;
-        float top = own[0], v = 0.0f;
-#pragma unroll
-        for (int i = 1; i < TEAM; i *= 2) {
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
-        }
-        const float f = there ? ptx_exp2(own[0] - top) : 0.0f;
-        float sum = f * own[1];
-#pragma unroll
-        for (int i = 1; i < TEAM; i *= 2) {
-            sum += __shfl_xor_sync(0xffffffffu, sum, i);
-        }
-#pragma unroll
-        for (int w = 0; w < spec::warps; w++) {
-            const float x =
-                spec::v_dim % WARP == 0 || d < spec::v_dim ? from[w * spec::heads * record] : 0.0f;
-            v += __shfl_sync(0xffffffffu, f, w) * x;
-        }
-        if (only) {
-            write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
-            continue;
-        }
-        float *to = part + (i64)h * gridDim.x * part_size;
-        if (d < spec::v_dim) {
-            to[2 + d] = v;
-        }
-        if (c == 0 && lane == 0) {
-            to[0] = top;
-            to[1] = sum;
-        }
-    }
-}
-
-// The parts of all blocks, in the same way; at most 64 of them. A warp asks for the first 16 parts of all its
-// units, with their maxima and sums, before it uses any.
-QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, const place &p)
-{
-    constexpr u32 FIRST = 16, MORE = 8, UNITS = (spec::heads * v_groups + spec::warps - 1) / spec::warps;
-    constexpr u32 AT_ONCE = UNITS < 4 ? UNITS : 4;
-    // Every warp has whole turns of units.
-    constexpr bool even = per_kv % spec::heads == 0 && spec::heads * v_groups % (AT_ONCE * spec::warps) == 0;
-    const u32 lane = threadIdx.x % WARP, n = n_part, n_unit = p.n_h * v_groups;
-    const u32 head_size = gridDim.x * part_size;
-#pragma unroll 1
-    for (u32 u0 = warp_index(); u0 < n_unit; u0 += AT_ONCE * spec::warps) {
-        float m[AT_ONCE], l[AT_ONCE], first[AT_ONCE][FIRST];
-#pragma unroll
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            const u32 u = u0 + i * spec::warps, d = u % v_groups * WARP + lane;
-            const bool there = even || u < n_unit, inside = spec::v_dim % WARP == 0 || d < spec::v_dim;
-            const float *from = parts + u / v_groups * head_size, *sums = from + lane * part_size;
-            m[i] = -QN_INF;
-            l[i] = 0.0f;
-            if (there && lane < n) {
-                m[i] = sums[0];
-                l[i] = sums[1];
-            }
-            from += 2 + d;
-#pragma unroll
-            for (u32 k = 0; k < FIRST; k++) {
-                first[i][k] = there && k < n && inside ? from[k * part_size] : 0.0f;
-            }
-        }
-#pragma unroll
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            const u32 u = u0 + i * spec::warps, h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
-            if (!even && u >= n_unit) {
-                break;
-            }
-            const float *from = parts + h * head_size;
-            float high = -QN_INF, w_high = 0.0f, l_high = 0.0f;
-            if (n > WARP && lane + WARP < n) {
-                high = from[(lane + WARP) * part_size];
-                l_high = from[(lane + WARP) * part_size + 1];
-            }
-            const float top = warp_max(fmaxf(m[i], high)), w = ptx_exp2(m[i] - top);
-            w_high = ptx_exp2(high - top);
-            const float sum = warp_sum(w * l[i] + w_high * l_high);
-            float v = 0.0f;
-#pragma unroll
-            for (u32 k = 0; k < FIRST; k++) { // weights of parts that are not there are 0
-                v += __shfl_sync(0xffffffffu, w, k) * first[i][k];
-            }
-#pragma unroll 1
-            for (u32 k0 = FIRST; k0 < n; k0 += MORE) {
-                const float w_k = k0 < WARP ? w : w_high;
-                float more[MORE];
-#pragma unroll
-                for (u32 k = 0; k < MORE; k++) {
-                    more[k] = k0 + k < n && d < spec::v_dim ? from[(k0 + k) * part_size + 2 + d] : 0.0f;
-                }
-#pragma unroll
-                for (u32 k = 0; k < MORE; k++) {
-                    v += __shfl_sync(0xffffffffu, w_k, (k0 + k) % WARP) * more[k];
-                }
-            }
-            write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
-        }
-    }
-}
-
-// Is this the last of n_part blocks to come here? What the others wrote before is visible then.
-QN_DEV bool arrive_last(u32 *count, u32 *last, int n_part)
-{
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        *last = ptx_add_acq_rel(count, 1) == (u32)n_part - 1;
-        if (*last) {
-            *count = 0;
-        }
-    }
-    __syncthreads();
-    return *last;
-}
-
-// From the warps' sums to the result.
-QN_DEV void finish(running &r, float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out,
-                   const place &p)
-{
-    float *values = qn_shared<float>(0), *sums = values + spec::warps * spec::heads * record;
-    __syncthreads(); // the records take the rings' place
-    write_record(r, values, sums, p.n_h);
-    __syncthreads();
-    float *part = parts + ((i64)p.row * spec::n_head + p.h0) * gridDim.x * part_size;
-    float *row_out = out + p.row * out_stride;
-    u8 *row_q8 = q8_out + p.row * q8_row_bytes<spec::fine_out>(spec::n_head * spec::v_dim);
-    merge_warps(values, sums, part + blockIdx.x * part_size, p.n_part == 1, row_out, row_q8, p);
-    if (p.n_part == 1) {
-        return;
-    }
-    u32 *last = (u32 *)(sums + 2 * spec::warps * spec::heads);
-    if (arrive_last(arrived + p.row * gridDim.y + blockIdx.y, last, p.n_part)) {
-        merge_parts(part, p.n_part, row_out, row_q8, p);
     }
 }
 

@@ -6,7 +6,7 @@
 // for before the wait for the launch before, and so are keys and values where they are one block's. Shared
 // memory: after the rings of attention_mma.cuh the turns of RoPE, (heads + 2) rows of x_pitch floats, key and
 // value as halves, queries as halves (heads rows of k_pitch) with a float each.
-#include "attention_mma.cuh"
+#include "attention_merge.cuh"
 #include "rope.cuh"
 
 constexpr int x_pitch = spec::k_dim > spec::v_dim ? spec::k_dim : spec::v_dim;

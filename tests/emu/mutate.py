@@ -43,7 +43,7 @@ HEADERS = {"attention_rows.cuh": ["attention_prefill.cu", "attention_wgmma.cu"],
            "fp8.cuh": ["to_fp8.cu", "dequant_fp8.cu"], "gemv.cuh": ["linear.cu"], "gemv_q8.cuh": ["linear_q8.cu", "glu_q8.cu"],
            "gemv_cols.cuh": ["linear_cols.cu", "glu_cols.cu"], "gemv_half.cuh": ["linear_half.cu", "glu_half.cu"], "planes.cuh": ["linear_q8.cu", "linear.cu", "dequant.cu"],
            "quantise.cuh": ["quantise.cu", "linear_q8.cu"], "reduce.cuh": ["norm.cu", "to_half.cu"], "row_sum.cuh": ["linear_q8.cu"], "half_row.cuh": ["to_half.cu"],
-           "attention_mma.cuh": ["attention_rope.cu", "attention_mma.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu", "attention_rope.cu"],
+           "attention_mma.cuh": ["attention_rope.cu", "attention_mma.cu"], "attention_merge.cuh": ["attention_rope.cu", "attention_mma.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu", "attention_rope.cu"],
            "query_tile.cuh": ["attention_tma.cu", "rope_rows.cu"], "chunk.cuh": ["norm_rows.cu", "glu_rows.cu"], "attention_wgmma.cuh": ["attention_wgmma.cu", "attention_tma.cu"],
            "sample.cuh": ["sample_topk.cu", "sample_full.cu"], "persistent_begin.cuh": ["persistent.cu"]}
 # The emulator's twins stand for them, or they only declare.

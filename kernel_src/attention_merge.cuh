@@ -1,0 +1,218 @@
+// attention_merge.cuh: the ends of attention_mma.cuh: what a block's warps have summed up is merged in shared
+// memory, and blocks' parts in global memory by the block that comes last. A launch runs this code once, as
+// fast as it comes from L2, so that its length counts. defines: finish
+#ifndef QN_ATTENTION_MERGE_CUH
+#define QN_ATTENTION_MERGE_CUH
+#include "attention_mma.cuh"
+#include "quantise.cuh"
+
+// This warp's maximum (as a power of two), sum and values of each head to shared memory.
+QN_DEV void write_record(running &r, float *values, float *sums, int n_h)
+{
+    const int warp = warp_index(), lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int t = 0; t < q_tiles; t++) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int h = 8 * t + 2 * (lane % 4) + i;
+            float l = r.l[t][i];
+#pragma unroll
+            for (int d = 4; d < WARP; d *= 2) {
+                l += __shfl_xor_sync(0xffffffffu, l, d);
+            }
+            if (h >= n_h) {
+                continue;
+            }
+            if (lane < 4) {
+                sums[2 * (warp * spec::heads + h)] = r.m[t][i] * (plain ? r.factor[t][i] : 1.0f);
+                sums[2 * (warp * spec::heads + h) + 1] = l;
+            }
+            float *to = values + (warp * spec::heads + h) * record + lane / 4;
+#pragma unroll
+            for (int j = 0; j < v_tiles; j++) {
+                to[16 * j] = r.o[j][t][i];
+                to[16 * j + 8] = r.o[j][t][i + 2];
+            }
+        }
+    }
+}
+
+// A lane's value of head h (of the block), divided, to where the next step reads it.
+QN_DEV void write_out(float v, int h, int c, float *out, u8 *q8_out)
+{
+    const int d = c * WARP + (int)threadIdx.x % WARP;
+    if (spec::v_dim % WARP == 0 || d < spec::v_dim) {
+        out[h * spec::v_dim + d] = v;
+    }
+    if (spec::q8_out) {
+        quantise_group<spec::fine_out>(v, q8_out, spec::n_head * spec::v_dim, h * spec::v_dim / GROUP + c);
+    }
+}
+
+// The warps' records as one; a warp takes 32 dimensions of a head at a time. With one part it is the result.
+QN_DEV void merge_warps(const float *values, const float *sums, float *part, bool only, float *out,
+                        u8 *q8_out, const place &p)
+{
+    constexpr int TEAM = spec::warps > 8 ? 16 : spec::warps > 4 ? 8 : spec::warps > 2 ? 4 : spec::warps;
+    const int lane = threadIdx.x % WARP;
+#pragma unroll 1
+    for (u32 u = warp_index(); u < (u32)(p.n_h * v_groups); u += spec::warps) {
+        const int h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
+        // A lane has the maximum and the sum of one warp.
+        const bool there = lane % TEAM < spec::warps;
+        const float *own = sums + 2 * ((there ? lane % TEAM : 0) * spec::heads + h);
+        const float *from = values + h * record + d;
+        float top = own[0], v = 0.0f;
+#pragma unroll
+        for (int i = 1; i < TEAM; i *= 2) {
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
+        }
+        const float f = there ? ptx_exp2(own[0] - top) : 0.0f;
+        float sum = f * own[1];
+#pragma unroll
+        for (int i = 1; i < TEAM; i *= 2) {
+            sum += __shfl_xor_sync(0xffffffffu, sum, i);
+        }
+#pragma unroll
+        for (int w = 0; w < spec::warps; w++) {
+            const float x =
+                spec::v_dim % WARP == 0 || d < spec::v_dim ? from[w * spec::heads * record] : 0.0f;
+            v += __shfl_sync(0xffffffffu, f, w) * x;
+        }
+        if (only) {
+            write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
+            continue;
+        }
+        float *to = part + (i64)h * gridDim.x * part_size;
+        if (d < spec::v_dim) {
+            to[2 + d] = v;
+        }
+        if (c == 0 && lane == 0) {
+            to[0] = top;
+            to[1] = sum;
+        }
+    }
+}
+
+// The parts of all blocks, in the same way; at most 64 of them. A warp asks for the first 16 parts of all its
+// units, with their maxima and sums, before it uses any.
+QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, const place &p)
+{
+    constexpr u32 FIRST = 16, MORE = 8, UNITS = (spec::heads * v_groups + spec::warps - 1) / spec::warps;
+    constexpr u32 AT_ONCE = UNITS < 4 ? UNITS : 4;
+    // Every warp has whole turns of units.
+    constexpr bool even = per_kv % spec::heads == 0 && spec::heads * v_groups % (AT_ONCE * spec::warps) == 0;
+    const u32 lane = threadIdx.x % WARP, n = n_part, n_unit = p.n_h * v_groups;
+    const u32 head_size = gridDim.x * part_size;
+#pragma unroll 1
+    for (u32 u0 = warp_index(); u0 < n_unit; u0 += AT_ONCE * spec::warps) {
+        float m[AT_ONCE], l[AT_ONCE], first[AT_ONCE][FIRST];
+        const float *head[AT_ONCE], *value[AT_ONCE]; // of the first part: the unit's head, this lane's value
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            const u32 u = even || u0 + i * spec::warps < n_unit ? u0 + i * spec::warps : u0;
+            const u32 d = u % v_groups * WARP + lane;
+            head[i] = parts + u / v_groups * head_size;
+            value[i] = head[i] + 2 + (spec::v_dim % WARP == 0 || d < spec::v_dim ? d : 0);
+#pragma unroll
+            for (u32 k = 0; k < FIRST; k++) { // of a part that is not there the first one stands in
+                first[i][k] = ptx_load_in_order(value[i] + (k < n ? k : 0) * part_size);
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            const u32 at = (lane < n ? lane : 0) * part_size;
+            m[i] = ptx_load_in_order(head[i] + at);
+            l[i] = ptx_load_in_order(head[i] + at + 1);
+        }
+        // All units step by step, or the compiler asks for the second one's when it is done with the first.
+        float w[AT_ONCE], w_high[AT_ONCE], sum[AT_ONCE], v[AT_ONCE];
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            const float *sums = head[i] + (lane + WARP) * part_size;
+            const bool there = lane + WARP < n;
+            m[i] = lane < n ? m[i] : -QN_INF;
+            const float high = there ? sums[0] : -QN_INF, top = warp_max(fmaxf(m[i], high));
+            w[i] = ptx_exp2(m[i] - top);
+            w_high[i] = ptx_exp2(high - top);
+            sum[i] = w[i] * l[i] + (there ? w_high[i] * sums[1] : 0.0f);
+            v[i] = 0.0f;
+        }
+#pragma unroll
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            sum[i] = warp_sum(sum[i]);
+        }
+#pragma unroll
+        for (u32 k = 0; k < FIRST; k++) { // weights of parts that are not there are 0
+#pragma unroll
+            for (u32 i = 0; i < AT_ONCE; i++) {
+                v[i] += __shfl_sync(0xffffffffu, w[i], k) * first[i][k];
+            }
+        }
+#pragma unroll 1
+        for (u32 k0 = FIRST; k0 < n; k0 += MORE) {
+#pragma unroll
+            for (u32 i = 0; i < AT_ONCE; i++) {
+                const float w_k = k0 < WARP ? w[i] : w_high[i], *from = value[i];
+                float more[MORE];
+#pragma unroll
+                for (u32 k = 0; k < MORE; k++) {
+                    more[k] = from[(k0 + k < n ? k0 + k : 0) * part_size];
+                }
+#pragma unroll
+                for (u32 k = 0; k < MORE; k++) {
+                    v[i] += __shfl_sync(0xffffffffu, w_k, (k0 + k) % WARP) * more[k];
+                }
+            }
+        }
+#pragma unroll 1
+        for (u32 i = 0; i < AT_ONCE; i++) {
+            const u32 u = u0 + i * spec::warps;
+            float y = v[0] * ptx_reciprocal(sum[0]);
+#pragma unroll
+            for (u32 j = 1; j < AT_ONCE; j++) {
+                y = i == j ? v[j] * ptx_reciprocal(sum[j]) : y;
+            }
+            if (even || u < n_unit) {
+                write_out(y, p.h0 + u / v_groups, u % v_groups, out, q8_out);
+            }
+        }
+    }
+}
+
+// Is this the last of n_part blocks to come here? What the others wrote before is visible then.
+QN_DEV bool arrive_last(u32 *count, u32 *last, int n_part)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *last = ptx_add_acq_rel(count, 1) == (u32)n_part - 1;
+        if (*last) {
+            *count = 0;
+        }
+    }
+    __syncthreads();
+    return *last;
+}
+
+// From the warps' sums to the result.
+QN_DEV void finish(running &r, float *parts, u32 *arrived, float *out, i64 out_stride, u8 *q8_out,
+                   const place &p)
+{
+    float *values = qn_shared<float>(0), *sums = values + spec::warps * spec::heads * record;
+    __syncthreads(); // the records take the rings' place
+    write_record(r, values, sums, p.n_h);
+    __syncthreads();
+    float *part = parts + ((i64)p.row * spec::n_head + p.h0) * gridDim.x * part_size;
+    float *row_out = out + p.row * out_stride;
+    u8 *row_q8 = q8_out + p.row * q8_row_bytes<spec::fine_out>(spec::n_head * spec::v_dim);
+    merge_warps(values, sums, part + blockIdx.x * part_size, p.n_part == 1, row_out, row_q8, p);
+    if (p.n_part == 1) {
+        return;
+    }
+    u32 *last = (u32 *)(sums + 2 * spec::warps * spec::heads);
+    if (arrive_last(arrived + p.row * gridDim.y + blockIdx.y, last, p.n_part)) {
+        merge_parts(part, p.n_part, row_out, row_q8, p);
+    }
+}
+
+#endif
