@@ -83,7 +83,7 @@ QN_DEV void merge_warps(const float *values, const float *sums, float *part, boo
             write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
             continue;
         }
-        float *to = part + (i64)h * gridDim.x * part_size;
+        float *to = part + (i64)h * gridDim.y * part_size;
         if (d < spec::v_dim) {
             to[2 + d] = v;
         }
@@ -103,7 +103,7 @@ QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, 
     // Every warp has whole turns of units.
     constexpr bool even = per_kv % spec::heads == 0 && spec::heads * v_groups % (AT_ONCE * spec::warps) == 0;
     const u32 lane = threadIdx.x % WARP, n = n_part, n_unit = p.n_h * v_groups;
-    const u32 head_size = gridDim.x * part_size;
+    const u32 head_size = gridDim.y * part_size;
 #pragma unroll 1
     for (u32 u0 = warp_index(); u0 < n_unit; u0 += AT_ONCE * spec::warps) {
         float m[AT_ONCE], l[AT_ONCE], first[AT_ONCE][FIRST];
@@ -202,15 +202,15 @@ QN_DEV void finish(running &r, float *parts, u32 *arrived, float *out, i64 out_s
     __syncthreads(); // the records take the rings' place
     write_record(r, values, sums, p.n_h);
     __syncthreads();
-    float *part = parts + ((i64)p.row * spec::n_head + p.h0) * gridDim.x * part_size;
+    float *part = parts + ((i64)p.row * spec::n_head + p.h0) * gridDim.y * part_size;
     float *row_out = out + p.row * out_stride;
     u8 *row_q8 = q8_out + p.row * q8_row_bytes<spec::fine_out>(spec::n_head * spec::v_dim);
-    merge_warps(values, sums, part + blockIdx.x * part_size, p.n_part == 1, row_out, row_q8, p);
+    merge_warps(values, sums, part + blockIdx.y * part_size, p.n_part == 1, row_out, row_q8, p);
     if (p.n_part == 1) {
         return;
     }
     u32 *last = (u32 *)(sums + 2 * spec::warps * spec::heads);
-    if (arrive_last(arrived + p.row * gridDim.y + blockIdx.y, last, p.n_part)) {
+    if (arrive_last(arrived + p.row * gridDim.x + blockIdx.x, last, p.n_part)) {
         merge_parts(part, p.n_part, row_out, row_q8, p);
     }
 }

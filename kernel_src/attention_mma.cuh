@@ -7,9 +7,11 @@
 // memory, blocks by the one that finishes last. The result is f32 and, where spec::q8_out, 8-bit groups too
 // (v_dim is a multiple of 32 then). k_dim and v_dim are multiples of 8. defines: place, running, find_heads,
 // find_keys, fit_half, take_queries, take_ready, reset, all_tiles, ...
-// grid: (n_split, n_head_kv * head_chunks, rows); block: 32 * spec::warps; shared: the larger of the warps'
-// rings (warps * warp_bytes) and their records (warps * heads * (record + 2) + 4 floats).
-// parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values not yet divided. arrived: [rows][n_head_kv
+// grid: (n_head_kv * head_chunks, n_split, rows): with few keys, blocks that have any come first, for the
+// others leave only when they know the position, and take places until then; block: 32 * spec::warps; shared:
+// the larger of the warps' rings (warps * warp_bytes) and their records (warps * heads * (record + 2) + 4
+// floats). parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values not yet divided. arrived:
+// [rows][n_head_kv
 // * head_chunks] counters, zero before and after.
 #ifndef QN_ATTENTION_MMA_CUH
 #define QN_ATTENTION_MMA_CUH
@@ -69,8 +71,8 @@ QN_DEV float alibi_slope(int h)
 QN_DEV void find_heads(place &p)
 {
     p.row = blockIdx.z;
-    p.g = blockIdx.y / head_chunks;
-    p.h0 = p.g * per_kv + blockIdx.y % head_chunks * spec::heads;
+    p.g = blockIdx.x / head_chunks;
+    p.h0 = p.g * per_kv + blockIdx.x % head_chunks * spec::heads;
     p.n_h = min(spec::heads, (p.g + 1) * per_kv - p.h0);
 }
 
@@ -85,16 +87,16 @@ QN_DEV bool find_keys(place &p, const qn_state *st, bool cached)
     p.seq_row = (i64)(many ? own.seq : seq) * spec::kv_rows;
     p.low = spec::window > 0 ? max(0, p.pos - spec::window + 1) : 0;
     p.cached = cached ? p.pos : p.pos - 1;
-    const int tile0 = p.low / KEYS, n_tile = p.pos / KEYS + 1 - tile0, n_block = gridDim.x;
+    const int tile0 = p.low / KEYS, n_tile = p.pos / KEYS + 1 - tile0, n_block = gridDim.y;
     int share = n_tile;
     p.n_part = 1;
     if (n_tile > spec::alone) {
         share = max(spec::least, (n_tile + n_block - 1) / n_block);
         p.n_part = (n_tile + share - 1) / share;
     }
-    p.first = tile0 + (int)blockIdx.x * share;
+    p.first = tile0 + (int)blockIdx.y * share;
     p.end = min(tile0 + n_tile, p.first + share);
-    return (int)blockIdx.x < p.n_part && p.row < n_rows;
+    return (int)blockIdx.y < p.n_part && p.row < n_rows;
 }
 
 // Dimensions d and d + 1 of a query head, VEC floats a load; zero beyond k_dim and where there is no such

@@ -90,7 +90,7 @@ struct raw_rows {
     // Has this block the row's own key?
     QN_DEV_MEMBER bool owns_last(const place &p) const
     {
-        return spec::has_kv && (int)blockIdx.x == p.n_part - 1;
+        return spec::has_kv && (int)blockIdx.y == p.n_part - 1;
     }
 
     // Units: the query heads, then k, then v.
@@ -308,7 +308,7 @@ QN_KERNEL(const qn_state *st, const float *q, i64 stride, const float *k, const 
     raw_rows rows = {
         q + at, k + at + p.g * spec::k_dim, v + at + p.g * spec::v_dim, q_norm, k_norm, freq, k_cache,
         v_cache};
-    const bool always = blockIdx.x == 0; // it has keys whatever the position is, which is still on its way
+    const bool always = blockIdx.y == 0; // it has keys whatever the position is, which is still on its way
     if (always) {
         rows.fetch_constants(p);
     }

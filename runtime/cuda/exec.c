@@ -31,7 +31,7 @@ int qn_cuda_launch_as(qn_cuda_exec *x, qn_cu_function function, const qn_cuda_ac
         grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
     if (a->rows_share) {
-        grid[0] = grid[0] > (uint32_t)rows ? grid[0] / (uint32_t)rows : 1;
+        grid[1] = grid[1] > (uint32_t)rows ? grid[1] / (uint32_t)rows : 1;
     }
     qn_cu_result r;
     if (dependent || a->cooperative) {

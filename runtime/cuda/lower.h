@@ -180,7 +180,7 @@ typedef struct qn_cuda_action {
     bool resident;           /* the same, and its shape sees to it: launched as others are */
     int rows_axis;           /* grid axis that is set to the number of rows at run time; -1: none */
     uint32_t rows_per;       /* rows that one block of that axis serves */
-    bool rows_share;         /* the first axis is divided by the number of rows */
+    bool rows_share;         /* the second axis is divided by the number of rows */
     qn_rows rows;
     uint64_t args[QN_CUDA_ARGS]; /* every kernel parameter is a pointer or an i64 */
     int n_arg;

@@ -169,7 +169,7 @@ static launch mma_launch(lowerer *l, const shape *sh, const char *kernel, const 
                                {"least", c->least, false},
                                {"fine_out", q8 && qn_cuda_fine(l->opts->exec, s->out[0].width), false}},
                     .n_const = 10,
-                    .grid = {(uint32_t)c->split, (uint32_t)(sp->n_head_kv * sh->chunks), 1},
+                    .grid = {(uint32_t)(sp->n_head_kv * sh->chunks), (uint32_t)c->split, 1},
                     .threads = 32 * (uint32_t)c->warps,
                     .shared = (uint32_t)shared_bytes(&sh->room, c),
                     .rows_axis = 2,

@@ -280,7 +280,7 @@ static int launch_one(emu_exec *x, const qn_cuda_action *a, int rows, qn_err *er
         l.grid[a->rows_axis] = ((uint32_t)rows + a->rows_per - 1) / a->rows_per;
     }
     if (a->rows_share) {
-        l.grid[0] = l.grid[0] > (uint32_t)rows ? l.grid[0] / (uint32_t)rows : 1;
+        l.grid[1] = l.grid[1] > (uint32_t)rows ? l.grid[1] / (uint32_t)rows : 1;
     }
     x->launches[a->program]++;
     return check_report(emu_run(&l, &r), &r, err);

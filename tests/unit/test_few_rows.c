@@ -104,6 +104,7 @@ static void compare_lists(const qn_lowered *x, const qn_cuda_list *xs, const qn_
         assert_memory_equal(&s->now, &s->shipped, sizeof s->now);
         if (s->kind == QN_KNOBS_MMA || s->kind == QN_KNOBS_ROWS) {
             assert_int_equal(a->grid[0], b->grid[0]);
+            assert_int_equal(a->grid[1], b->grid[1]);
         } else if (s->kind == QN_KNOBS_HALF) {
             assert_true(a->shared <= 48 * 1024);
         } else if (s->kind == QN_KNOBS_COLS) {
