@@ -1,5 +1,6 @@
 // again.cuh: headers that hang on a program's constants or on its number of threads may be included once
 // more, for another program of the same source (persistent_begin.cuh). No guard of its own.
+#undef QN_ATTENTION_MERGE_CUH
 #undef QN_ATTENTION_MMA_CUH
 #undef QN_ATTENTION_ROWS_CUH
 #undef QN_ATTENTION_WGMMA_CUH
