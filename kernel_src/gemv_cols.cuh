@@ -5,7 +5,7 @@
 // through the warp's corner of shared memory, whence `ldmatrix` hands each lane the words that a product of
 // 16 rows, 8 columns and one group takes of it. Scales go the same way. The activations of a phase (all of a
 // row where they fit) stand in shared memory in the order of that product. Sums over a group are exact.
-// defines: columns, begin_columns, run_columns, take_columns, column_sum, column_factors
+// defines: columns, begin_columns, run_columns, take_columns, column_sum, load_squares, column_factors
 #ifndef QN_GEMV_COLS_CUH
 #define QN_GEMV_COLS_CUH
 #include "quantise.cuh"
@@ -13,7 +13,7 @@
 // Bytes of shared memory: a place of activations (codes of 8 columns: words of values 4t.. and 16 + 4t.. side
 // by side; d, d * sum of 8 columns, or two d and the sum of both halves' d * sum; 16 bytes so that places lie
 // on different banks), a warp's corner.
-enum { COLS = 8, TILE = 16, ACT_CODES = 256, CODES_BYTES = 2048, CORNER_BYTES = 3072 };
+enum { COLS = 8, TILE = 16, ACT_CODES = 256, CODES_BYTES = 2048, CORNER_BYTES = 3072, PAD = 4 };
 constexpr bool fine = spec::fine_in;
 constexpr int ACT_BYTES = ACT_CODES + COLS * (int)sizeof(q8_scales<fine>) + 16;
 
@@ -369,15 +369,16 @@ QN_DEV void add_step(float y[4], u8 *corner, const u8 *acts, const span &s, int 
     }
 }
 
-// What a warp has of a tile, to res[((row - first) * COLS + column) * slices + slice].
+// What a warp has of a tile, to res[(slice * COLS + column) * pitch + row - first]: a pitch of 4 more than a
+// multiple of 16, so that a warp's rows and columns lie on different banks, here and where they are added up.
 template <int DT>
-QN_DEV void keep_sums(float *res, const columns<DT> &k, const unit &u, const float y[4], int n_col)
+QN_DEV void keep_sums(float *res, int pitch, const columns<DT> &k, const unit &u, const float y[4], int n_col)
 {
     const int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP % spec::slices;
     for (int i = 0; i < 4; i++) {
         const int row = u.tile * TILE + lane / 4 + 8 * (i / 2), col = lane % 4 * 2 + i % 2;
         if (k.first + row < k.last && col < n_col) {
-            float *to = &res[(row * COLS + col) * spec::slices + slice];
+            float *to = &res[(slice * COLS + col) * pitch + row];
             *to = n_phase > 1 && u.phase > 0 ? *to + y[i] : y[i];
         }
     }
@@ -411,7 +412,8 @@ template <int DT, class W> QN_DEV void do_unit(columns<DT> &k, const W &w, float
 // The rows that begin_columns was given, n_col columns. `taken`: the first phase's activations stand, and all
 // threads know. On return others may still be at work.
 template <int DT, class W>
-QN_DEV void run_columns(columns<DT> &k, const W &w, const u8 *q8, int n_col, bool taken, float *res)
+QN_DEV void run_columns(columns<DT> &k, const W &w, const u8 *q8, int n_col, bool taken, float *res,
+                        int pitch)
 {
     for (int phase = 0; phase < n_phase; phase++) {
         if (phase > 0 || !taken) {
@@ -424,7 +426,7 @@ QN_DEV void run_columns(columns<DT> &k, const W &w, const u8 *q8, int n_col, boo
             const unit u = k.u;
             do_unit(k, w, y);
             if (!k.more || k.u.tile != u.tile || k.u.phase != u.phase) {
-                keep_sums(res, k, u, y, n_col);
+                keep_sums(res, pitch, k, u, y, n_col);
                 y[0] = y[1] = y[2] = y[3] = 0.0f;
             }
         }
@@ -432,28 +434,52 @@ QN_DEV void run_columns(columns<DT> &k, const W &w, const u8 *q8, int n_col, boo
 }
 
 // A row's sum of slices in a column.
-QN_DEV float column_sum(const float *res, int i, int col)
+QN_DEV float column_sum(const float *res, int pitch, int i, int col)
 {
     constexpr int slices = spec::slices;
     float y = 0.0f;
     for (int k = 0; k < slices; k++) {
-        y += res[(i * COLS + col) * slices + k];
+        y += res[(k * COLS + col) * pitch + i];
     }
     return y;
 }
 
 // Where the activations are x * w of an RMS norm not yet divided by the root of their mean square: that
 // factor of each column, from the sums of squares of their groups (linear_cols.cu and linear_q8.cu write
-// them). Otherwise 1.
-QN_DEV void column_factors(float *factor, const float *squares, int n_col)
+// them). Otherwise 1. A warp makes a column's; a lane's share of the sums is asked for at once, before the
+// activations are, and added up behind them.
+constexpr int n_share = spec::rms ? (n_group + WARP - 1) / WARP : 1;
+constexpr int warp_cols = (COLS + spec::warps - 1) / spec::warps; // columns a warp has
+
+struct squares_share {
+    float v[warp_cols][n_share];
+};
+
+QN_DEV void load_squares(squares_share &s, const float *squares, int n_col)
 {
-    for (int col = threadIdx.x / WARP; col < n_col; col += spec::warps) {
+#pragma unroll
+    for (int c = 0; c < warp_cols; c++) {
+        const int col = threadIdx.x / WARP + c * spec::warps;
+#pragma unroll
+        for (int k = 0; k < n_share; k++) {
+            const int i = threadIdx.x % WARP + k * WARP;
+            s.v[c][k] = spec::rms && col < n_col && i < n_group ? squares[col * n_group + i] : 0.0f;
+        }
+    }
+}
+
+QN_DEV void column_factors(float *factor, const squares_share &s, int n_col)
+{
+#pragma unroll
+    for (int c = 0; c < warp_cols; c++) {
+        const int col = threadIdx.x / WARP + c * spec::warps;
         float sum = 0.0f;
-        for (int i = threadIdx.x % WARP; spec::rms && i < n_group; i += WARP) {
-            sum += squares[col * n_group + i];
+#pragma unroll
+        for (int k = 0; k < n_share; k++) {
+            sum += s.v[c][k];
         }
         sum = warp_sum(sum);
-        if (threadIdx.x % WARP == 0) {
+        if (col < n_col && threadIdx.x % WARP == 0) {
             factor[col] =
                 spec::rms ? 1.0f / sqrtf(sum / spec::n_in + __int_as_float(spec::rms_eps_bits)) : 1.0f;
         }

@@ -1,7 +1,7 @@
 // glu_cols.cu: the `glu` op for up to 8 rows at once, quantised weights and 8-bit activations: as glu_q8.cu,
 // with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive outputs (a
 // multiple of 32 where q8_out). block: 32 * spec::warps; shared: sums_at bytes (gemv_cols.cuh) and 8 *
-// (2 * chunk * slices + 1) floats.
+// (slices * (2 * chunk + PAD) + 1) floats.
 #include "gemv_cols.cuh"
 
 constexpr int gate_dt = spec::fused ? spec::up_dtype : spec::gate_dtype;
@@ -37,22 +37,24 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     const int n_col = min((int)COLS, st->n_rows);
     ptx_grid_wait();
     ptx_grid_launch();
-    float *factor = qn_shared<float>(sums_at), *gate = factor + COLS,
-          *up = gate + width * COLS * spec::slices;
+    float *factor = qn_shared<float>(sums_at), *gate = factor + COLS, *up = gate + width;
+    const int pitch = 2 * (int)chunk + PAD;
+    squares_share shares;
+    load_squares(shares, squares, n_col);
     take_columns<fine>(q8, 0, n_col);
-    column_factors(factor, squares, n_col);
+    column_factors(factor, shares, n_col);
     __syncthreads();
-    run_columns(of_gate, g_rows, q8, n_col, true, gate);
+    run_columns(of_gate, g_rows, q8, n_col, true, gate, pitch);
     if constexpr (!one_type) {
         columns<spec::up_dtype> of_up;
         begin_columns(of_up, u_rows, width, 2 * width);
-        run_columns(of_up, u_rows, q8, n_col, n_phase == 1, up);
+        run_columns(of_up, u_rows, q8, n_col, n_phase == 1, up, pitch);
     }
     __syncthreads();
     for (int i = threadIdx.x; i < width * n_col; i += 32 * spec::warps) {
         const int row = i / width, k = i % width, at = first + k;
-        float g = column_sum(gate, k, row) * factor[row];
-        float u = column_sum(up, k, row) * factor[row];
+        float g = column_sum(gate, pitch, k, row) * factor[row];
+        float u = column_sum(up, pitch, k, row) * factor[row];
         if (spec::has_scale) {
             g *= spec::fused ? *su : *sg;
             u *= *su;

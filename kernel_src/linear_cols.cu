@@ -1,7 +1,7 @@
 // linear_cols.cu: the `linear` op for up to 8 rows at once, quantised weights and 8-bit activations: as
 // linear_q8.cu, with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive
 // outputs (a multiple of 32 where norm_next). block: 32 * spec::warps; shared: sums_at bytes (gemv_cols.cuh)
-// and 8 * (chunk * slices + 1) floats.
+// and 8 * (slices * (chunk + PAD) + 1) floats.
 #include "epilogue.cuh"
 #include "gemv_cols.cuh"
 
@@ -44,9 +44,9 @@ template <int DT, int A, int B> struct stretch {
     {
         begin_columns(k, of, a, b);
     }
-    __device__ __forceinline__ void run(const u8 *q8, int first, int n_col, bool taken, float *res)
+    __device__ __forceinline__ void run(const u8 *q8, int first, int n_col, bool taken, float *res, int pitch)
     {
-        run_columns(k, of, q8, n_col, taken, res + (a - first) * COLS * spec::slices);
+        run_columns(k, of, q8, n_col, taken, res + (a - first), pitch);
     }
 };
 
@@ -79,17 +79,20 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
     const beside of_first(threadIdx.x, first, width, n_col, base, base_stride,
                           norm_w); // used behind the sums
     float *factor = qn_shared<float>(sums_at), *res = factor + COLS;
+    const int pitch = (int)chunk + PAD;
+    squares_share shares;
+    load_squares(shares, squares, n_col);
     take_columns<fine>(q8, 0, n_col);
-    column_factors(factor, squares, n_col);
+    column_factors(factor, shares, n_col);
     __syncthreads();
-    part0.run(q8, first, n_col, true, res);
+    part0.run(q8, first, n_col, true, res, pitch);
     if constexpr (cut1 < cut2) {
         stretch<dtype_of(seg2nd), cut1, cut2> part1(w, first, last);
-        part1.run(q8, first, n_col, n_phase == 1, res);
+        part1.run(q8, first, n_col, n_phase == 1, res, pitch);
     }
     if constexpr (cut2 < seg_last) {
         stretch<dtype_of(2), cut2, seg_last> part2(w, first, last);
-        part2.run(q8, first, n_col, n_phase == 1, res);
+        part2.run(q8, first, n_col, n_phase == 1, res, pitch);
     }
     __syncthreads();
     for (int i = threadIdx.x; i < width * n_col; i += 32 * spec::warps) {
@@ -98,7 +101,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
             i == (int)threadIdx.x ? of_first : beside(i, first, width, n_col, base, base_stride, norm_w);
         const int seg = segment_of(at);
         const float *bias = seg == 0 ? b0 : seg == 1 ? b1 : b2, *scale = seg == 0 ? s0 : seg == 1 ? s1 : s2;
-        float y = linear_epilogue(column_sum(res, at - first, row) * factor[row], at,
+        float y = linear_epilogue(column_sum(res, pitch, at - first, row) * factor[row], at,
                                   load_tail(at, bias, scale, div));
         y = spec::residual ? b.base + y : y;
         out[row * out_stride + at] = y;

@@ -11,7 +11,15 @@ bool qn_lower_in_columns(const lowerer *l)
 
 /* As gemv_cols.cuh has them: bytes of shared memory of a place of activations and of a warp's corner. LAP:
  * groups of a warp's piece of a row. */
-enum { PLACE_BYTES = 336, FINE_BYTES = 400, CORNER_BYTES = 3072, LAP = 16, SPAN = 128, SUM_BYTES = 4 * COLS };
+enum {
+    PLACE_BYTES = 336,
+    FINE_BYTES = 400,
+    CORNER_BYTES = 3072,
+    LAP = 16,
+    SPAN = 128,
+    SUM_BYTES = 4 * COLS,
+    PAD = 4
+};
 
 /* What a launch of n_in inputs takes of shared memory besides its sums: all activations, or those of `phase`
  * spans at a time. */
@@ -26,7 +34,7 @@ static room_of find_room(int n_in, bool fine, int variant)
 {
     const int place = fine ? FINE_BYTES : PLACE_BYTES;
     enum { FOR_L1 = 28 * 1024 };
-    int limit = (int)qn_lower_shared_limit(variant), least = (8 * 2 * 32 + 1) * SUM_BYTES;
+    int limit = (int)qn_lower_shared_limit(variant), least = (8 * (2 * 32 + PAD) + 1) * SUM_BYTES;
     room_of r = {.spans = (int)qn_ceil_div(n_in / 32, SPAN),
                  .laps = (int)qn_ceil_div(n_in / 32, LAP),
                  .warps = variant < QN_VARIANT_SM90A ? WARPS / 2 : WARPS,
@@ -48,7 +56,7 @@ static int sums_of(const room_of *r, int warps, int per_sm)
 
 static int chunk_of(int sums, int slices, int blocks, int n_out, int grain, int sets)
 {
-    int most = sums / (slices * sets) / grain * grain;
+    int most = (sums / slices - PAD) / sets / grain * grain;
     int chunk = (int)qn_ceil_div(qn_ceil_div(n_out, grain), blocks) * grain;
     return chunk > most ? most : chunk;
 }
@@ -89,7 +97,7 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
                                .rows = n_out,
                                .fixed_bytes = (size_t)r.acts + SUM_BYTES,
                                .warp_bytes = CORNER_BYTES,
-                               .merge_bytes = SUM_BYTES * (size_t)(sets * grain),
+                               .merge_bytes = SUM_BYTES * (size_t)(sets * grain + PAD),
                                .limit = (size_t)r.limit};
     const qn_knobs *c = qn_lower_knobs(l, k, QN_KNOBS_COLS, kernel, NULL, &room, &shipped);
     if (!c) {
@@ -105,7 +113,8 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
     k->consts[k->n_const++] = (qn_source_const){.name = "phase", .value = r.phase};
     k->grid[0] = qn_ceil_div(n_out, chunk);
     k->threads = 32 * (uint32_t)c->warps;
-    k->shared = (uint32_t)(r.acts + c->warps * CORNER_BYTES + SUM_BYTES * (sets * chunk * c->slices + 1));
+    k->shared =
+        (uint32_t)(r.acts + c->warps * CORNER_BYTES + SUM_BYTES * (c->slices * (sets * chunk + PAD) + 1));
     k->rows_per = COLS;
     k->args[2] = (uint64_t)chunk;
     return 0;
