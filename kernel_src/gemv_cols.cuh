@@ -1,21 +1,20 @@
-// gemv_cols.cuh: rows of quantised weights times up to 8 rows of 8-bit activations (columns) by int8 tensor
-// core products: each weight is read and unpacked once for all columns. A warp does units of 16 rows by a
-// lap: four lanes' worth of a span, 16 groups where a span is whole. A lane has four groups of two rows of
-// the next unit under way, which it takes as the kernels of a single row do; a step's worth of them goes
-// through the warp's corner of shared memory, whence `ldmatrix` hands each lane the words that a product of
-// 16 rows, 8 columns and one group takes of it. Scales go the same way. The activations of a phase (all of a
-// row where they fit) stand in shared memory in the order of that product. Sums over a group are exact.
-// defines: columns, begin_columns, run_columns, take_columns, column_sum, load_squares, column_factors
+// gemv_cols.cuh: rows of quantised weights times up to spec::cols rows of 8-bit activations (columns) by int8
+// tensor core products: each weight is read and unpacked once for all columns. A warp does units of 16 rows
+// by a lap: four lanes' worth of a span, 16 groups where a span is whole. A lane has four groups of two rows
+// of the next unit under way, which it takes as the kernels of a single row do. What it has of a step, one
+// group of each row, is its share of the left side of four products as it is. So the four lanes of a quad
+// bring four groups, whose sums must stay apart: of the right side's 8 columns two are of each group, with
+// the activations of two columns where the group's lane multiplies and zeros elsewhere. The sums, exact, come
+// back to the lane whose group it is and which has its scales. A lane's sums are added to its quad's once a
+// tile. The activations of a phase (all of a row where they fit) stand in shared memory. defines: columns,
+// begin_columns, run_columns, take_columns, columns_stand, column_sum, load_squares, column_factors
 #ifndef QN_GEMV_COLS_CUH
 #define QN_GEMV_COLS_CUH
 #include "quantise.cuh"
 
-// Bytes of shared memory: a place of activations (codes of 8 columns: words of values 4t.. and 16 + 4t.. side
-// by side; d, d * sum of 8 columns, or two d and the sum of both halves' d * sum; 16 bytes so that places lie
-// on different banks), a warp's corner.
-enum { COLS = 8, TILE = 16, ACT_CODES = 256, CODES_BYTES = 2048, CORNER_BYTES = 3072, PAD = 4 };
+enum { TILE = 16, PAD = 4 };
 constexpr bool fine = spec::fine_in;
-constexpr int ACT_BYTES = ACT_CODES + COLS * (int)sizeof(q8_scales<fine>) + 16;
+constexpr int COLS = spec::cols, PAIRS = COLS / 2, SCALE_BYTES = (int)sizeof(q8_scales<fine>);
 
 constexpr int n_group = spec::n_in / GROUP, n_place = n_places(n_group);
 constexpr int n_span = (n_group + SPAN - 1) / SPAN;
@@ -25,21 +24,28 @@ constexpr int whole_laps = SPAN / 16, n_lap = (n_span - 1) * whole_laps + (last_
 constexpr int n_phase = (n_span + spec::phase - 1) / spec::phase;
 constexpr int phase_laps = n_phase == 1 ? n_lap : spec::phase * whole_laps;
 constexpr int phase_places = n_phase == 1 ? n_place : spec::phase * SPAN;
-constexpr int corner_at = phase_places * ACT_BYTES, sums_at = corner_at + spec::warps * CORNER_BYTES;
+// Bytes of shared memory. A column has its places' codes of values 0-15 and, from hi_at on, 16-31, each with
+// 4 places of zeros behind them, then what quantise.cuh has beside codes; 64 more than a multiple of 128
+// bytes, so that what lanes read at a time of two columns, and of zeros, lies on different banks.
+constexpr int hi_at = (phase_places + 4) * 16, beside_at = 2 * hi_at;
+constexpr int COL_BYTES = (beside_at + phase_places * SCALE_BYTES + 63) / 128 * 128 + 64;
+constexpr int sums_at = COLS * COL_BYTES;
+constexpr bool whole_spans = n_group % SPAN == 0;
 
 // Types whose groups have two scales: values 0-15 and 16-31.
 template <int DT> constexpr bool two_scales = DT == DT_Q2_K || DT == DT_Q3_K || DT == DT_Q6_K;
 // Types without a minimum.
 template <int DT>
 constexpr bool no_min = two_scales<DT> || DT == DT_Q8_0 || DT == DT_IQ4_NL || DT == DT_IQ4_XS;
-// Types whose words of codes hold both halves of a group: they are unpacked behind `ldmatrix`.
-template <int DT> constexpr bool packed = planes<DT>::bits == 4;
+// Values 0-15 and 16-31 are summed apart.
+template <int DT> constexpr bool split = two_scales<DT> || fine;
 
 struct unit {
     int phase, tile, lap;
 };
 
-// What a warp has under way, and where it is: rows lane / 4 and lane / 4 + 8 of the unit's tile.
+// What a warp has under way, and where it is: rows lane / 4 and lane / 4 + 8 of the unit's tile. p: where
+// this lane's pieces of the unit begin.
 template <int DT> struct columns {
     group<DT> c[2][4], head[2];
     plane_ptr p[2];
@@ -50,60 +56,94 @@ template <int DT> struct columns {
 
 QN_DEV span lap_span(int lap)
 {
-    if constexpr (fine && n_span == 1) { // known here: steps that no lane has cost nothing
+    if constexpr (n_span == 1) { // known here: steps that no lane has cost nothing
         return span_of(n_group, 0);
     }
-    return n_group % SPAN == 0 ? span{lap / whole_laps * SPAN, SPAN, 4, 32}
-                               : span_of(n_group, lap / whole_laps);
+    return whole_spans ? span{lap / whole_laps * SPAN, SPAN, 4, 32} : span_of(n_group, lap / whole_laps);
 }
 
-// Is there a group at a lane's step?
+// Do lanes have a group at a step? Does this one?
+QN_DEV bool is_step(const span &s, int step)
+{
+    return whole_spans || (n_span > 1 && last_span.steps == 4) || step < s.steps;
+}
+
 QN_DEV bool is_there(const span &s, int lane, int step)
 {
-    return n_group % SPAN == 0 || (lane < s.lanes && lane * s.steps + step < s.n);
+    return whole_spans || (lane < s.lanes && lane * s.steps + step < s.n);
 }
 
-template <int DT, class W> QN_DEV void point_at_tile(columns<DT> &k, const W &w)
+// Moves by so many bytes, numbers of which the compiler knows nothing: what is added to the pointers
+// afterwards is constant.
+QN_DEV plane_ptr further(const plane_ptr &p, int q, int h, int s, int d)
 {
-    // Where no unit is left all lanes read one place, so that the loads hang on no condition.
-    const int row = k.more ? k.first + k.u.tile * TILE + threadIdx.x % WARP / 4 : k.last - 1;
-    k.p[0] = w.row(min(row, k.last - 1));
-    k.p[1] = w.row(min(row + 8, k.last - 1));
+    return plane_ptr{p.q + ptx_opaque(q), p.h + ptx_opaque(h), p.s + ptx_opaque(s), p.d + ptx_opaque(d),
+                     p.n_group};
 }
 
-template <int DT> QN_DEV int my_lane(const columns<DT> &k)
+// To this lane's pieces of a lap. Lanes without groups read another's: their activations are zero.
+template <int DT> QN_DEV plane_ptr at_lap(const plane_ptr &p, int lap)
 {
-    return k.more ? k.u.lap % whole_laps * 4 + threadIdx.x % 4 : 0;
+    using P = planes<DT>;
+    const span s = lap_span(lap);
+    const int at = lap % whole_laps * 4 + threadIdx.x % 4, lane = whole_spans ? at : min(at, s.lanes - 1);
+    const int place = s.first + lane, index = s.first + lane * s.steps;
+    // Of a header with two scales a group, the half that this lane's groups have.
+    const int scale = P::s_groups == 1 ? place * P::s_bytes
+                      : two_scales<DT> ? index / 4 * (P::s_bytes / 2)
+                                       : index / 8 * P::s_bytes;
+    return further(p, place * P::q_bytes, place * P::h_bytes, scale, index / 8 * P::d_bytes);
 }
 
-template <int DT> QN_DEV void load_step(columns<DT> &k, int step)
+// Where all tiles are whole, the second row's planes lie by a constant behind the first's.
+template <int DT, class W> QN_DEV plane_ptr row_of(const columns<DT> &k, int r)
+{
+    if constexpr (!W::whole_tiles) {
+        return k.p[r];
+    }
+    using P = planes<DT>;
+    constexpr int scales = P::s_groups == 8 ? n_group : 8 * n_place; // of eight rows
+    const plane_ptr &p = k.p[0];
+    return r == 0 ? p
+                  : plane_ptr{p.q + 8 * n_place * P::q_bytes, p.h + 8 * n_place * P::h_bytes,
+                              p.s + scales * P::s_bytes, p.d + n_group * P::d_bytes, p.n_group};
+}
+
+template <int DT, class W> QN_DEV void point_at_unit(columns<DT> &k, const W &w)
+{
+    // Where no unit is left all read the last rows, so that the loads hang on no condition.
+    const int g = threadIdx.x % WARP / 4, tile = k.first + k.u.tile * TILE;
+    if constexpr (W::whole_tiles) {
+        k.p[0] = at_lap<DT>(w.row((k.more ? tile : k.last - TILE) + g), k.u.lap);
+    } else {
+        const int row = k.more ? tile + g : k.last - 1;
+        k.p[0] = at_lap<DT>(w.row(min(row, k.last - 1)), k.u.lap);
+        k.p[1] = at_lap<DT>(w.row(min(row + 8, k.last - 1)), k.u.lap);
+    }
+}
+
+template <int DT, class W> QN_DEV void load_step(columns<DT> &k, int step)
 {
     const span s = lap_span(k.u.lap);
-    const int lane = my_lane(k);
     for (int r = 0; r < 2; r++) {
-        k.c[r][step] = group<DT>{};
-        if (step < s.steps && is_there(s, lane, step)) {
-            load_codes<DT, true>(k.c[r][step], k.p[r], s.first + step * s.lanes + lane);
+        if (is_step(s, step)) {
+            load_codes<DT, true>(k.c[r][step], row_of<DT, W>(k, r), step * s.lanes);
         }
     }
 }
 
-template <int DT> QN_DEV void load_heads(columns<DT> &k)
+// The headers where p.s and p.d point. Two scales a group: 8 of 16 bytes.
+template <int DT, class W> QN_DEV void load_heads(columns<DT> &k)
 {
     if constexpr (planes<DT>::s_groups == 8) {
-        const span s = lap_span(k.u.lap);
-        const int lane = my_lane(k);
         for (int r = 0; r < 2; r++) {
-            k.head[r] = group<DT>{};
-            const int index = s.first + lane * s.steps;
-            if (!is_there(s, lane, 0)) {
-                continue;
-            }
-            load_header<DT>(k.head[r].s, k.head[r].d, k.p[r], index / 8);
-            if constexpr (two_scales<DT>) { // of 16 bytes those of this lane's half: the load becomes one of
-                                            // 8
-                const u32x2 half = *(const u32x2 *)(k.p[r].s + index / 4 * 8);
+            const plane_ptr p = row_of<DT, W>(k, r);
+            if constexpr (two_scales<DT>) {
+                const u32x2 half = *(const u32x2 *)p.s;
                 k.head[r].s = u32x4{half.x, half.y, 0, 0};
+                k.head[r].d = planes<DT>::d_bytes == 4 ? *(const u32 *)p.d : *(const u16 *)p.d;
+            } else {
+                load_header<DT>(k.head[r].s, k.head[r].d, p, 0);
             }
         }
     }
@@ -114,18 +154,17 @@ template <int DT, class W> QN_DEV void next_unit(columns<DT> &k, const W &w)
 {
     const int warp = threadIdx.x / WARP, tiles = (k.last - k.first + TILE - 1) / TILE;
     k.u.lap += spec::slices;
-    if (k.u.lap < n_lap && k.u.lap < (k.u.phase + 1) * phase_laps) {
-        return;
+    if (k.u.lap >= (n_phase == 1 ? n_lap : min(n_lap, (k.u.phase + 1) * phase_laps))) {
+        k.u.tile += spec::warps / spec::slices;
+        if (k.u.tile >= tiles && n_phase > 1) {
+            k.u.tile = warp / spec::slices;
+            k.u.phase++;
+        }
+        k.u.lap = k.u.phase * phase_laps + warp % spec::slices;
+        k.more = k.u.tile < tiles && k.u.phase < n_phase && k.u.lap < n_lap;
+        k.u.lap = k.more ? k.u.lap : 0;
     }
-    k.u.tile += spec::warps / spec::slices;
-    if (k.u.tile >= tiles) {
-        k.u.tile = warp / spec::slices;
-        k.u.phase++;
-    }
-    k.u.lap = k.u.phase * phase_laps + warp % spec::slices;
-    k.more = k.u.phase < n_phase && k.u.lap < n_lap;
-    k.u.lap = k.more ? k.u.lap : 0;
-    point_at_tile(k, w);
+    point_at_unit(k, w);
 }
 
 // Rows [first, last): asks for the first unit's weights. w.row(i) gives a row's planes.
@@ -137,276 +176,331 @@ template <int DT, class W> QN_DEV void begin_columns(columns<DT> &k, const W &w,
     k.u = unit{0, warp / spec::slices, warp % spec::slices};
     k.more = first + k.u.tile * TILE < last && k.u.lap < n_lap;
     if (k.more) {
-        point_at_tile(k, w);
-        load_heads(k);
+        point_at_unit(k, w);
+        load_heads<DT, W>(k);
 #pragma unroll
         for (int step = 0; step < 4; step++) {
-            load_step(k, step);
+            load_step<DT, W>(k, step);
         }
     }
 }
 
-// Does a group stand at a place?
-QN_DEV bool is_taken(int place)
-{
-    const span s = span_of(n_group, place / SPAN);
-    return n_place == n_group || is_there(s, place % SPAN % s.lanes, place % SPAN / s.lanes);
-}
+// Sums start from the bits of 1.5 * 2^23, so that they are a float's: that number plus the sum. What this
+// adds is taken away in the multiplication with the activations' factor d: d * bits - d * 1.5 * 2^23, exact
+// but for one rounding, since d has 22 bits. |sum| < 2^22: 32 * 240 * 127 at most.
+constexpr float magic = 12582912.0f;
+constexpr i32 magic_bits = 0x4b400000;
 
-// Activations of a phase, from rows as quantise.cuh has them; columns that are not there are zero.
-template <bool FINE> QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
+// Asks for the activations of a phase, from rows as quantise.cuh has them; columns that are not there are
+// zero. They stand when columns_stand returns.
+QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
 {
     u8 *acts = qn_shared<u8>(0);
     const int first = phase * spec::phase * SPAN;
     const int n = n_phase == 1 ? n_place : min(phase_places, n_place - first);
+    const int n_beside = (n * SCALE_BYTES + 15) / 16, pieces = 2 * n + n_beside;
     const i64 stride = q8_row_bytes<fine>(spec::n_in);
-    constexpr int threads = WARP * spec::warps, all = (COLS * phase_places + threads - 1) / threads;
-    constexpr int batch = all < 3 ? all : 3; // that many places are under way
-    for (int i0 = threadIdx.x; i0 < COLS * n; i0 += batch * threads) {
-        u32x4 lo[batch], hi[batch];
-        q8_scales<FINE> ds[batch];
-#pragma unroll
-        for (int b = 0; b < batch; b++) {
-            const int i = i0 + b * threads, col = i / n, at = i % n;
-            lo[b] = hi[b] = u32x4{};
-            ds[b] = q8_scales<FINE>{};
-            if (i < COLS * n && col < n_col && is_taken(first + at)) {
-                const u8 *row = q8 + col * stride;
-                lo[b] = ((const u32x4 *)row)[first + at];
-                hi[b] = ((const u32x4 *)row)[n_place + first + at];
-                ds[b] = ((const q8_scales<FINE> *)(row + n_place * 32))[first + at];
-            }
-        }
-#pragma unroll
-        for (int b = 0; b < batch; b++) {
-            const int i = i0 + b * threads, col = i / n, at = i % n;
-            if (i >= COLS * n) {
-                break;
-            }
-            u32x4 *to = (u32x4 *)(acts + at * ACT_BYTES + col * 32);
-            to[0] = u32x4{lo[b].x, hi[b].x, lo[b].y, hi[b].y};
-            to[1] = u32x4{lo[b].z, hi[b].z, lo[b].w, hi[b].w};
-            if constexpr (FINE) {
-                ds[b].z = q8_scales_of<FINE>::sum(ds[b]);
-            }
-            *(q8_scales<FINE> *)(acts + at * ACT_BYTES + ACT_CODES + col * (int)sizeof ds[b]) = ds[b];
-        }
+    for (int i = threadIdx.x; i < COLS * pieces; i += WARP * spec::warps) {
+        const int col = i / pieces, at = i % pieces, hi = at >= n, beside = at >= 2 * n;
+        const int from = n_phase == 1 ? at * 16
+                         : beside     ? n_place * 32 + first * SCALE_BYTES + (at - 2 * n) * 16
+                                      : ((hi ? n_place - n : 0) + first + at) * 16;
+        const int to = beside ? beside_at + (at - 2 * n) * 16 : hi ? hi_at + (at - n) * 16 : at * 16;
+        ptx_copy_async16(acts + col * COL_BYTES + to, q8 + (col < n_col ? col * stride + from : 0),
+                         col < n_col);
     }
+    if (threadIdx.x < 8 * COLS) {
+        const int place = phase_places + threadIdx.x % 4, half = threadIdx.x / 4 % 2;
+        *(u32x4 *)(acts + threadIdx.x / 8 * COL_BYTES + half * hi_at + place * 16) = u32x4{};
+    }
+    ptx_copy_commit();
 }
 
-// Of 16 bytes each: chunk `c` of a row of 4 (packed) or 8 chunks, so that neither a row's chunks nor a chunk
-// of eight rows meet on a bank.
-template <int DT> QN_DEV u32x4 *corner_chunk(u8 *corner, int row, int c)
+// Zeros in the first column; what eight lanes read of there and their own codes lies on different banks.
+QN_DEV const u8 *no_codes()
 {
-    return (u32x4 *)corner + (packed<DT> ? row * 4 + (c ^ (row >> 1 & 3)) : row * 8 + (c ^ (row & 7)));
+    return qn_shared<u8>((phase_places + (threadIdx.x % WARP / 8 + 1 - phase_places & 3)) * 16);
+}
+
+QN_DEV void columns_stand()
+{
+    ptx_copy_wait<0>();
+    __syncthreads();
 }
 
 // Types with twelve bytes of scales and minima. Those of a lane's groups are in one half of their
-// super-block: four scales in s.y, four minima in s.z.
+// super-block: four scales in s.y, four minima in s.z. Scales of two a group: four words, of s.x and s.y, of
+// bytes without a sign; q2_K's minima in s.z and s.w.
 template <int DT> constexpr bool twelve = DT == DT_Q4_K || DT == DT_Q5_K;
 template <int DT> QN_DEV group<DT> ready_head(group<DT> g, const span &s, int lane0)
 {
     if constexpr (twelve<DT>) {
         scales_mins(g.s, (s.first + (lane0 + threadIdx.x % 4) * s.steps & 4) != 0, &g.s.y, &g.s.z);
+    } else if constexpr (DT == DT_Q2_K) {
+        g.s = u32x4{g.s.x & 0x0f0f0f0fu, g.s.y & 0x0f0f0f0fu, g.s.x >> 4 & 0x0f0f0f0fu,
+                    g.s.y >> 4 & 0x0f0f0f0fu};
+    } else if constexpr (two_scales<DT>) {
+        g.s.x ^= 0x80808080u;
+        g.s.y ^= 0x80808080u;
     }
     return g;
 }
 
-// This lane's groups of a step, codes and scales, into the warp's corner.
-template <int DT>
-QN_DEV void put_step(u8 *corner, const group<DT> c[2][4], const group<DT> head[2], const span &s, int lane0,
-                     int step)
+// magic + byte i of v.
+QN_DEV float magic_byte(u32 v, int i)
 {
-    const int lane = threadIdx.x % WARP, t = lane % 4;
-    for (int r = 0; r < 2; r++) {
-        const int row = lane / 4 + 8 * r;
-        group<DT> g = c[r][step];
-        if constexpr (packed<DT>) {
-            *corner_chunk<DT>(corner, row, t) = g.q0;
-        } else {
-            for (int half = 0; half < 2; half++) {
-                *corner_chunk<DT>(corner, row, 2 * t + half) =
-                    u32x4{code_word<DT>(g, 0, half != 0), code_word<DT>(g, 1, half != 0),
-                          code_word<DT>(g, 2, half != 0), code_word<DT>(g, 3, half != 0)};
-            }
-        }
-        const int index = s.first + (lane0 + t) * s.steps + step;
-        affine f;
-        if constexpr (twelve<DT>) {
-            const int shift = 8 * (index & 3);
-            f.a[0] = low_half(head[r].s.x) * (float)(int)(head[r].s.y >> shift & 0xff);
-            f.b[0] = -(high_half(head[r].s.x) * (float)(int)(head[r].s.z >> shift & 0xff));
-        } else if constexpr (two_scales<DT>) {
-            const u32 v = (index & 2 ? head[r].s.y : head[r].s.x) >> (16 * (index & 1));
-            for (int k = 0; k < 2; k++) {
-                const u32 byte = v >> (8 * k) & 0xff;
-                f.a[k] = low_half(head[r].d) * (DT == DT_Q2_K ? (float)(int)(byte & 15) : (float)(i8)byte);
-                f.b[k] = DT == DT_Q2_K ? -(high_half(head[r].d) * (float)(int)(byte >> 4)) : 0.0f;
-            }
-        } else {
-            if constexpr (planes<DT>::s_groups == 8) {
-                g.s = head[r].s;
-                g.d = head[r].d;
-            }
-            f = group_affine<DT>(g, index);
-        }
-        float *to = (float *)(corner + CODES_BYTES);
-        if constexpr (DT == DT_Q2_K) {
-            ((f32x4 *)to)[t * TILE + row] = f32x4{f.a[0], f.a[1], f.b[0], f.b[1]};
-        } else {
-            ((f32x2 *)to)[t * TILE + row] = f32x2{f.a[0], two_scales<DT> ? f.a[1] : f.b[0]};
-        }
-    }
+    return __uint_as_float(__byte_perm(v, magic_bits, 0x7640u | i));
 }
 
-// Words of codes of group `i` of the step: of rows lane / 4, lane / 4 + 8 and values 4t.., of both and 16 +
-// 4t...
-template <int DT> QN_DEV void take_codes(u32 a[4], u8 *corner, int i)
+// d * byte i of v, exact: d is a half.
+QN_DEV float times_byte(float d, u32 v, int i)
 {
-    const int lane = threadIdx.x % WARP, row = lane % 8 + 8 * (lane / 8 & 1);
-    if constexpr (packed<DT>) { // groups i and i + 1
-        ptx_ldmatrix_x4(a, corner_chunk<DT>(corner, row, i + lane / 16));
-    } else {
-        ptx_ldmatrix_x4(a, corner_chunk<DT>(corner, row, 2 * i + lane / 16));
-    }
+    return fmaf(magic_byte(v, i), d, d * -magic);
 }
 
-template <int DT> QN_DEV void unpack_codes(u32 a[4], u32 upper, u32 lower)
-{
-    if constexpr (DT == DT_IQ4_NL || DT == DT_IQ4_XS) {
-        iq4_levels(upper, &a[0], &a[2]);
-        iq4_levels(lower, &a[1], &a[3]);
-    } else {
-        a[0] = upper & 0x0f0f0f0fu;
-        a[1] = lower & 0x0f0f0f0fu;
-        a[2] = upper >> 4 & 0x0f0f0f0fu;
-        a[3] = lower >> 4 & 0x0f0f0f0fu;
-    }
-}
+// Sums of nibbles are 16 times too large (unpack_words).
+template <int DT> constexpr float code_unit = nibbles<DT> ? 0.0625f : 1.0f;
 
-// What a group adds to one sum: scales f of a row, sums over values 0-15 and 16-31 (of the activations' codes
-// too: ones), and what fine activations have beside their codes at `beside`.
-template <int DT>
-QN_DEV float fine_term(const f32x4 &f, i32 low, i32 high, i32 low_ones, i32 high_ones, const u8 *beside)
+// Scales of a lane's group of a row; index: of the group. What does not hang on the step is made once.
+template <int DT> QN_DEV affine step_affine(const group<DT> &c, const group<DT> &head, int index)
 {
-    const f32x2 d = *(const f32x2 *)beside;
-    if constexpr (DT == DT_Q2_K) {
-        return d.x * (f.x * (float)low + f.z * (float)low_ones) +
-               d.y * (f.y * (float)high + f.w * (float)high_ones);
+    affine f = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+    if constexpr (twelve<DT>) {
+        f.a[0] = times_byte(low_half(head.s.x) * code_unit<DT>, head.s.y, index & 3);
+        f.b[0] = times_byte(-high_half(head.s.x), head.s.z, index & 3);
     } else if constexpr (two_scales<DT>) {
-        return d.x * (f.x * (float)low) + d.y * (f.y * (float)high);
+        for (int k = 0; k < 2; k++) {
+            const int at = 2 * (index & 1) + k;
+            const u32 scales = index & 2 ? head.s.y : head.s.x, mins = index & 2 ? head.s.w : head.s.z;
+            const float d = low_half(head.d);
+            f.a[k] =
+                DT == DT_Q2_K ? times_byte(d, scales, at) : d * (magic_byte(scales, at) - (magic + 128.0f));
+            f.b[k] = DT == DT_Q2_K ? times_byte(-high_half(head.d), mins, at) : 0.0f;
+        }
     } else {
-        const float y = f.x * (d.x * (float)low + d.y * (float)high);
-        return no_min<DT> ? y : y + f.y * *(const float *)(beside + 8);
+        group<DT> g = c;
+        if constexpr (planes<DT>::s_groups == 8) {
+            g.s = head.s;
+            g.d = head.d;
+        }
+        f = group_affine<DT>(g, index);
+        f.a[0] *= code_unit<DT>;
+    }
+    return f;
+}
+
+// Codes of a lane's groups of both rows as the products take them: a[i] of words 2 * (i % 2) and the next, of
+// values 0-15 (i < 2) or 16-31. Plain nibbles stay in the upper halves of their bytes, 16 times too large.
+template <int DT> QN_DEV void unpack_words(u32 a[4][4], const group<DT> &g, int r)
+{
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        u32 &low = a[w / 2][w % 2 * 2 + r], &high = a[2 + w / 2][w % 2 * 2 + r];
+        if constexpr (nibbles<DT>) {
+            low = word_of(g.q0, w) << 4 & 0xf0f0f0f0u;
+            high = word_of(g.q0, w) & 0xf0f0f0f0u;
+        } else if constexpr (DT == DT_IQ4_NL || DT == DT_IQ4_XS) {
+            iq4_levels(word_of(g.q0, w), &low, &high);
+        } else {
+            low = code_word<DT>(g, w, false);
+            high = code_word<DT>(g, w, true);
+        }
     }
 }
 
-// y[2 * r + e] += rows lane / 4 + 8r times columns 2t + e: group `i` of a step, whose activations stand at
-// `act`.
-template <int DT> QN_DEV void add_group(float y[4], const u32 a[4], const u8 *corner, const u8 *act, int i)
+// Activations on their way to the products: a lane has words where the column is of its group, and zeros
+// otherwise. Two sets take turns.
+struct right_side {
+    u32x4 lo[2], hi[2];
+};
+
+// Codes of columns 2 * pair and the next. codes: of this lane's group's place and column, or zeros.
+QN_DEV void load_pair(right_side &b, const u8 *codes, int set, int pair)
 {
-    const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    const u32x2 x = *(const u32x2 *)(act + lane * 8);
-    const f32x4 ds = *(const f32x4 *)(act + ACT_CODES + t * 16);
-    i32 low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0}, ones[2][4] = {};
-    if constexpr (two_scales<DT> || fine) {
-        ptx_mma_s8_k16(low, a, x.x);
-        ptx_mma_s8_k16(high, a + 2, x.y);
-    } else {
-        ptx_mma_s8(low, a, x.x, x.y);
+    b.lo[set] = *(const u32x4 *)(codes + pair * 2 * COL_BYTES);
+    b.hi[set] = *(const u32x4 *)(codes + pair * 2 * COL_BYTES + hi_at);
+}
+
+// Factors of two columns, values 0-15 and 16-31, each with that by which `magic` is taken away; and d * sum.
+struct pair_scales {
+    float d[2][2], less[2][2], sum[2][2];
+};
+
+QN_DEV pair_scales load_scales(const u8 *beside, int pair)
+{
+    pair_scales s;
+    for (int e = 0; e < 2; e++) {
+        const u8 *at = beside + (2 * pair + e) * COL_BYTES;
+        if constexpr (fine) {
+            const f32x4 v = *(const f32x4 *)at;
+            s.d[e][0] = v.x;
+            s.d[e][1] = v.y;
+            s.sum[e][0] = v.z;
+            s.sum[e][1] = v.w;
+        } else {
+            const f32x2 v = *(const f32x2 *)at;
+            s.d[e][0] = s.d[e][1] = v.x;
+            s.sum[e][0] = v.y;
+        }
+        for (int k = 0; k < 2; k++) {
+            s.less[e][k] = s.d[e][k] * -magic;
+        }
     }
-    if constexpr (DT == DT_Q2_K) {
-        const u32 one[2] = {0x01010101u, 0x01010101u};
-        ptx_mma_s8_k16(ones[0], one, x.x);
-        ptx_mma_s8_k16(ones[1], one, x.y);
+    return s;
+}
+
+// d * a sum of codes.
+QN_DEV float scaled(i32 bits, const pair_scales &s, int e, int half)
+{
+    return fmaf(__int_as_float(bits), s.d[e][half], s.less[e][half]);
+}
+
+// y[r][e] += this lane's group of rows lane / 4 + 8r times column e of a pair.
+template <int DT>
+QN_DEV void add_pair(float *y0, float *y1, const u32 a[4][4], const affine f[2], const u32x4 &lo,
+                     const u32x4 &hi, const pair_scales &s)
+{
+    constexpr bool no_sign = nibbles<DT>;
+    const i32 start[4] = {magic_bits, magic_bits, magic_bits, magic_bits};
+    i32 low[4], high[4], ones[2][4];
+    ptx_mma_bytes<no_sign>(low, a[0], lo.x, lo.y, start);
+    ptx_mma_bytes<no_sign>(low, a[1], lo.z, lo.w, low);
+    ptx_mma_bytes<no_sign>(split<DT> ? high : low, a[2], hi.x, hi.y, split<DT> ? start : low);
+    ptx_mma_bytes<no_sign>(split<DT> ? high : low, a[3], hi.z, hi.w, split<DT> ? high : low);
+    if constexpr (DT == DT_Q2_K && !fine) {
+        const u32 one[4] = {0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u};
+        for (int k = 0; k < 2; k++) {
+            const u32x4 x = k ? hi : lo;
+            ptx_mma_bytes<false>(ones[k], one, x.x, x.y, start);
+            ptx_mma_bytes<false>(ones[k], one, x.z, x.w, ones[k]);
+        }
     }
     for (int r = 0; r < 2; r++) {
-        f32x4 f;
-        if constexpr (DT == DT_Q2_K) {
-            f = ((const f32x4 *)(corner + CODES_BYTES))[i * TILE + g + 8 * r];
-        } else {
-            const f32x2 v = ((const f32x2 *)(corner + CODES_BYTES))[i * TILE + g + 8 * r];
-            f = f32x4{v.x, v.y, 0.0f, 0.0f};
-        }
         for (int e = 0; e < 2; e++) {
-            if constexpr (fine) {
-                y[2 * r + e] += fine_term<DT>(f, low[2 * r + e], high[2 * r + e], ones[0][e], ones[1][e],
-                                              act + ACT_CODES + (2 * t + e) * 16);
-                continue;
-            }
-            const float d = e ? ds.z : ds.x, dsum = e ? ds.w : ds.y;
-            const float sum = two_scales<DT> ? f.x * (float)low[2 * r + e] + f.y * (float)high[2 * r + e]
-                                             : f.x * (float)low[2 * r + e];
-            float &to = y[2 * r + e];
-            if constexpr (DT == DT_Q2_K) {
-                to += d * (sum + f.z * (float)ones[0][e] + f.w * (float)ones[1][e]);
+            float &to = (r ? y1 : y0)[e];
+            const float v = scaled(low[2 * r + e], s, e, 0);
+            if constexpr (two_scales<DT>) {
+                to += f[r].a[0] * v;
+                to += f[r].a[1] * scaled(high[2 * r + e], s, e, 1);
+            } else if constexpr (fine) {
+                to += f[r].a[0] * (v + scaled(high[2 * r + e], s, e, 1));
             } else {
-                to += d * sum;
-                to += no_min<DT> ? 0.0f : f.y * dsum;
+                to += f[r].a[0] * v;
+            }
+            if constexpr (DT == DT_Q2_K) {
+                for (int k = 0; k < 2; k++) {
+                    to += f[r].b[k] * (fine ? s.sum[e][k] : scaled(ones[k][e], s, e, k));
+                }
+            } else if constexpr (!no_min<DT>) {
+                to += f[r].b[0] * (fine ? s.sum[e][0] + s.sum[e][1] : s.sum[e][0]);
             }
         }
     }
 }
 
-template <int DT>
-QN_DEV void add_step(float y[4], u8 *corner, const u8 *acts, const span &s, int lane0, int step)
+// Sums of two rows, over the four lanes of each quad: lane t has what belongs to row t % 2 and half t / 2 of
+// the columns, in y[0][..].
+QN_DEV void add_quad(float y[2][COLS])
 {
-    const u8 *act = acts + (step * s.lanes + lane0) * ACT_BYTES;
-    u32 a[4], w[4];
+    const bool odd = threadIdx.x % 2 != 0, upper = threadIdx.x / 2 % 2 != 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if constexpr (packed<DT>) {
-            if (i % 2 == 0) {
-                take_codes<DT>(w, corner, i);
-            }
-            unpack_codes<DT>(a, w[i % 2 * 2], w[i % 2 * 2 + 1]);
-        } else {
-            take_codes<DT>(a, corner, i);
-        }
-        if (is_there(s, lane0 + i, step)) { // the same for all lanes
-            add_group<DT>(y, a, corner, act + i * ACT_BYTES, i);
-        }
+    for (int i = 0; i < COLS; i++) {
+        const float keep = odd ? y[1][i] : y[0][i], give = odd ? y[0][i] : y[1][i];
+        y[0][i] = keep + __shfl_xor_sync(0xffffffffu, give, 1);
+    }
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        const float keep = upper ? y[0][PAIRS + i] : y[0][i], give = upper ? y[0][i] : y[0][PAIRS + i];
+        y[0][i] = keep + __shfl_xor_sync(0xffffffffu, give, 2);
     }
 }
 
 // What a warp has of a tile, to res[(slice * COLS + column) * pitch + row - first]: a pitch of 4 more than a
 // multiple of 16, so that a warp's rows and columns lie on different banks, here and where they are added up.
 template <int DT>
-QN_DEV void keep_sums(float *res, int pitch, const columns<DT> &k, const unit &u, const float y[4], int n_col)
+QN_DEV void keep_sums(float *res, int pitch, const columns<DT> &k, const unit &u, float y[2][COLS], int n_col)
 {
     const int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP % spec::slices;
-    for (int i = 0; i < 4; i++) {
-        const int row = u.tile * TILE + lane / 4 + 8 * (i / 2), col = lane % 4 * 2 + i % 2;
-        if (k.first + row < k.last && col < n_col) {
-            float *to = &res[(slice * COLS + col) * pitch + row];
-            *to = n_phase > 1 && u.phase > 0 ? *to + y[i] : y[i];
+    const int row = u.tile * TILE + lane / 4 + lane % 2 * 8, first = lane / 2 % 2 * PAIRS;
+    add_quad(y);
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        if (k.first + row < k.last && first + i < n_col) {
+            float *to = &res[(slice * COLS + first + i) * pitch + row];
+            *to = n_phase > 1 && u.phase > 0 ? *to + y[0][i] : y[0][i];
         }
     }
 }
 
-// One unit, while the next one's weights come.
-template <int DT, class W> QN_DEV void do_unit(columns<DT> &k, const W &w, float y[4])
+// A lane's part of a unit: its lap's span, its lane there; what is beside its group's codes at step 0; those
+// codes if they are of this lane's column, else zeros, and bytes from step to step.
+struct lap_part {
+    span s;
+    int lane;
+    const u8 *beside, *codes;
+    int stride;
+};
+
+// Steps STEP to 3 of a unit, whose weights k.c has; in their places come the next unit's.
+template <int STEP, int DT, class W>
+QN_DEV void do_steps(columns<DT> &k, const group<DT> head[2], const lap_part &part, float y[2][COLS])
 {
-    u8 *corner = qn_shared<u8>(corner_at + threadIdx.x / WARP * CORNER_BYTES);
-    const span s = lap_span(k.u.lap);
-    const int lane0 = k.u.lap % whole_laps * 4;
-    const u8 *acts = qn_shared<u8>(0) + (s.first - k.u.phase * spec::phase * SPAN) * ACT_BYTES;
-    const group<DT> head[2] = {ready_head(k.head[0], s, lane0), ready_head(k.head[1], s, lane0)};
-    next_unit(k, w);
-    load_heads(k);
-#pragma unroll
-    for (int step = 0; step < 4; step++) {
-        const bool now = n_group % SPAN == 0 || step < s.steps;
-        if (now) {
-            put_step<DT>(corner, k.c, head, s, lane0, step);
+    const bool now = is_step(part.s, STEP);
+    const u8 *beside = part.beside + STEP * part.s.lanes * SCALE_BYTES;
+    const u8 *codes = part.codes + STEP * part.stride;
+    if (!is_there(part.s, part.lane, STEP)) {
+        beside = codes = no_codes();
+    }
+    right_side b;
+    u32 a[4][4] = {};
+    affine f[2];
+    if (now) {
+        load_pair(b, codes, 0, 0);
+        if constexpr (PAIRS > 1) {
+            load_pair(b, codes, 1, 1);
         }
-        load_step(k, step);
-        if (now) {
-            __syncwarp();
-            add_step<DT>(y, corner, acts, s, lane0, step);
-            __syncwarp();
+        for (int r = 0; r < 2; r++) {
+            unpack_words(a, k.c[r][STEP], r);
+            f[r] = step_affine(k.c[r][STEP], head[r],
+                               whole_spans ? STEP : part.s.first + part.lane * part.s.steps + STEP);
         }
     }
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        ptx_here(a[i / 4][i % 4]); // so that the registers are free for what is loaded
+    }
+    load_step<DT, W>(k, STEP);
+    __syncwarp(); // the loads stay here
+    if (now) {
+#pragma unroll
+        for (int pair = 0; pair < PAIRS; pair++) {
+            const int set = pair % 2;
+            add_pair<DT>(y[0] + 2 * pair, y[1] + 2 * pair, a, f, b.lo[set], b.hi[set],
+                         load_scales(beside, pair));
+            if (pair + 2 < PAIRS) {
+                load_pair(b, codes, set, pair + 2);
+            }
+        }
+    }
+    if constexpr (STEP < 3) {
+        do_steps<STEP + 1, DT, W>(k, head, part, y);
+    }
+}
+
+// One unit, while the next one's weights come.
+template <int DT, class W> QN_DEV void do_unit(columns<DT> &k, const W &w, float y[2][COLS])
+{
+    const span s = lap_span(k.u.lap);
+    const int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4, lane0 = k.u.lap % whole_laps * 4;
+    const int place = s.first - (n_phase == 1 ? 0 : k.u.phase * spec::phase * SPAN) + lane0 + t;
+    const bool mine = t == g / 2; // of column g's group
+    const lap_part part = {s, lane0 + t, qn_shared<u8>(beside_at + place * SCALE_BYTES),
+                           mine ? qn_shared<u8>(g % 2 * COL_BYTES + place * 16) : no_codes(),
+                           mine ? s.lanes * 16 : 0};
+    const group<DT> head[2] = {ready_head(k.head[0], s, lane0), ready_head(k.head[1], s, lane0)};
+    next_unit(k, w);
+    load_heads<DT, W>(k);
+    do_steps<0, DT, W>(k, head, part, y);
 }
 
 // The rows that begin_columns was given, n_col columns. `taken`: the first phase's activations stand, and all
@@ -418,16 +512,19 @@ QN_DEV void run_columns(columns<DT> &k, const W &w, const u8 *q8, int n_col, boo
     for (int phase = 0; phase < n_phase; phase++) {
         if (phase > 0 || !taken) {
             __syncthreads();
-            take_columns<fine>(q8, phase, n_col);
-            __syncthreads();
+            take_columns(q8, phase, n_col);
+            columns_stand();
         }
-        float y[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float y[2][COLS] = {};
         while (k.more && k.u.phase == phase) {
             const unit u = k.u;
             do_unit(k, w, y);
             if (!k.more || k.u.tile != u.tile || k.u.phase != u.phase) {
                 keep_sums(res, pitch, k, u, y, n_col);
-                y[0] = y[1] = y[2] = y[3] = 0.0f;
+#pragma unroll
+                for (int i = 0; i < 2 * COLS; i++) {
+                    y[i / COLS][i % COLS] = 0.0f;
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ constexpr int up_first = spec::fused ? spec::n_ff : 0;
 template <int DT> struct rows_of {
     const u8 *gate, *up;
     int first, width;
+    static constexpr bool whole_tiles = spec::n_ff % TILE == 0; // as blocks' shares are
 
     __device__ __forceinline__ plane_ptr row(int at) const
     {
@@ -41,9 +42,9 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     const int pitch = 2 * (int)chunk + PAD;
     squares_share shares;
     load_squares(shares, squares, n_col);
-    take_columns<fine>(q8, 0, n_col);
+    take_columns(q8, 0, n_col);
     column_factors(factor, shares, n_col);
-    __syncthreads();
+    columns_stand();
     run_columns(of_gate, g_rows, q8, n_col, true, gate, pitch);
     if constexpr (!one_type) {
         columns<spec::up_dtype> of_up;

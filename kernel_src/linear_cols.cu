@@ -16,6 +16,8 @@ constexpr int dtype_of(int seg)
 // Rows of consecutive segments that have one type go through the same code: a row's weight is looked up.
 template <int DT> struct weights_of {
     const u8 *w[3];
+    static constexpr bool whole_tiles = seg_end[0] % TILE == 0 && seg_end[1] % TILE == 0 &&
+                                        seg_end[2] % TILE == 0; // as blocks' shares are
 
     __device__ __forceinline__ plane_ptr row(int at) const
     {
@@ -82,9 +84,9 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
     const int pitch = (int)chunk + PAD;
     squares_share shares;
     load_squares(shares, squares, n_col);
-    take_columns<fine>(q8, 0, n_col);
+    take_columns(q8, 0, n_col);
     column_factors(factor, shares, n_col);
-    __syncthreads();
+    columns_stand();
     part0.run(q8, first, n_col, true, res, pitch);
     if constexpr (cut1 < cut2) {
         stretch<dtype_of(seg2nd), cut1, cut2> part1(w, first, last);

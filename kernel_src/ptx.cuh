@@ -107,6 +107,12 @@ QN_DEV i64 ptx_opaque(i64 n)
     return n;
 }
 
+// The same number, made at this point of the program and not where it is used.
+QN_DEV void ptx_here(u32 &v)
+{
+    asm volatile("" : "+r"(v));
+}
+
 // 4 signed products of bytes, summed into c.
 QN_DEV i32 ptx_dp4a(u32 a, u32 b, i32 c)
 {
@@ -248,6 +254,25 @@ QN_DEV void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1)
                  "{%0,%1,%2,%3};"
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// d = a * b + c, 16x8x32, exact: bytes, those of b signed, of a signed unless NO_SIGN; sm_80 and newer.
+template <bool NO_SIGN>
+QN_DEV void ptx_mma_bytes(i32 d[4], const u32 a[4], u32 b0, u32 b1, const i32 c[4])
+{
+    if constexpr (NO_SIGN) {
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                     "{%10,%11,%12,%13};"
+                     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]),
+                       "r"(c[2]), "r"(c[3]));
+    } else {
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                     "{%10,%11,%12,%13};"
+                     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]),
+                       "r"(c[2]), "r"(c[3]));
+    }
 }
 
 QN_DEV u32 ptx_shared_address(const void *p)

@@ -50,6 +50,12 @@ QN_DEV float code_factor(float top)
     return top < 1e-30f ? 0.0f : 127.0f * ptx_reciprocal(top);
 }
 
+// Of 22 bits, so that its product with 1.5 * 2^23 is exact (gemv_cols.cuh).
+QN_DEV float step_of(float top)
+{
+    return __uint_as_float(__float_as_uint(top * (1.0f / 127.0f)) & ~3u);
+}
+
 // A warp writes group g of the row at `q8`, each half of it by its own largest value; lane i holds value i.
 QN_DEV void quantise_halves(float v, u8 *q8, int n, int g)
 {
@@ -62,7 +68,7 @@ QN_DEV void quantise_halves(float v, u8 *q8, int n, int g)
     const int low_sum = ptx_warp_add(upper ? 0 : code), high_sum = ptx_warp_add(upper ? code : 0);
     q8[(lane / 16 * places + place) * 16 + lane % 16] = (u8)(i8)code;
     if (lane == 0) {
-        const float d0 = low * (1.0f / 127.0f), d1 = high * (1.0f / 127.0f);
+        const float d0 = step_of(low), d1 = step_of(high);
         ((f32x4 *)(q8 + places * 32))[place] = f32x4{d0, d1, d0 * (float)low_sum, d1 * (float)high_sum};
     }
 }
@@ -76,7 +82,7 @@ template <bool FINE> QN_DEV void quantise_group(float v, u8 *q8, int n, int g)
     }
     const int lane = threadIdx.x % WARP, places = n_places(n / GROUP), place = place_of(n / GROUP, g);
     // Bits of numbers that are not negative are in the numbers' order; those of NaN are above all.
-    const float top = __uint_as_float(ptx_warp_max(__float_as_uint(fabsf(v)))), d = top * (1.0f / 127.0f);
+    const float top = __uint_as_float(ptx_warp_max(__float_as_uint(fabsf(v)))), d = step_of(top);
     const int code = __float2int_rn(v * code_factor(top));
     const int sum = ptx_warp_add(code);
     q8[(lane / 16 * places + place) * 16 + lane % 16] = (u8)(i8)code;

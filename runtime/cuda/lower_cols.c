@@ -9,22 +9,19 @@ bool qn_lower_in_columns(const lowerer *l)
     return l->mode == LOWER_FEW && l->opts->variant >= QN_VARIANT_SM80 && !l->opts->exec->rows_apart;
 }
 
-/* As gemv_cols.cuh has them: bytes of shared memory of a place of activations and of a warp's corner. LAP:
- * groups of a warp's piece of a row. */
-enum {
-    PLACE_BYTES = 336,
-    FINE_BYTES = 400,
-    CORNER_BYTES = 3072,
-    LAP = 16,
-    SPAN = 128,
-    SUM_BYTES = 4 * COLS,
-    PAD = 4
-};
+/* As gemv_cols.cuh has them. LAP: groups of a warp's piece of a row. */
+enum { LAP = 16, SPAN = 128, SUM_BYTES = 4 * COLS, PAD = 4 };
+
+/* Bytes of shared memory of a column's activations. */
+static int column_bytes(int places, bool fine)
+{
+    return (2 * 16 * (places + 4) + places * (fine ? 16 : 8) + 63) / 128 * 128 + 64;
+}
 
 /* What a launch of n_in inputs takes of shared memory besides its sums: all activations, or those of `phase`
  * spans at a time. */
 typedef struct room_of {
-    int spans, laps, phase, warps, acts, limit;
+    int spans, laps, phase, places, warps, acts, limit;
 } room_of;
 
 /* In what is left, the sums of eight slices of a grain of two sets of rows fit. Not all of the memory: loads
@@ -32,7 +29,6 @@ typedef struct room_of {
  */
 static room_of find_room(int n_in, bool fine, int variant)
 {
-    const int place = fine ? FINE_BYTES : PLACE_BYTES;
     enum { FOR_L1 = 28 * 1024 };
     int limit = (int)qn_lower_shared_limit(variant), least = (8 * (2 * 32 + PAD) + 1) * SUM_BYTES;
     room_of r = {.spans = (int)qn_ceil_div(n_in / 32, SPAN),
@@ -40,17 +36,19 @@ static room_of find_room(int n_in, bool fine, int variant)
                  .warps = variant < QN_VARIANT_SM90A ? WARPS / 2 : WARPS,
                  .limit = limit};
     int spare = variant < QN_VARIANT_SM90A ? 0 : FOR_L1;
-    int left = limit - spare - r.warps * CORNER_BYTES - least,
-        all = (int)qn_lower_places((uint64_t)n_in / 32) * place;
-    r.phase = all <= left ? r.spans : left / (SPAN * place);
-    r.acts = all <= left ? all : r.phase * SPAN * place;
+    r.phase = r.spans;
+    r.places = (int)qn_lower_places((uint64_t)n_in / 32);
+    while (COLS * column_bytes(r.places, fine) > limit - spare - least && r.phase > 1) {
+        r.places = --r.phase * SPAN;
+    }
+    r.acts = COLS * column_bytes(r.places, fine);
     return r;
 }
 
 /* Outputs of a block times warps that share a tile, at most. */
-static int sums_of(const room_of *r, int warps, int per_sm)
+static int sums_of(const room_of *r, int per_sm)
 {
-    int sums = (r->limit / per_sm - r->acts - warps * CORNER_BYTES) / SUM_BYTES - 1;
+    int sums = (r->limit / per_sm - r->acts) / SUM_BYTES - 1;
     return sums > MAX_SUMS ? MAX_SUMS : sums;
 }
 
@@ -74,7 +72,7 @@ static int shipped_slices(const room_of *r, int n_out, int grain, int sets)
     int slices = 1;
     int64_t least = INT64_MAX;
     for (int s = 1; s <= r->warps && (s == 1 || s <= shared_laps(r)); s *= 2) {
-        int chunk = chunk_of(sums_of(r, r->warps, 1), s, QN_LOWER_NOMINAL, n_out, grain, sets);
+        int chunk = chunk_of(sums_of(r, 1), s, QN_LOWER_NOMINAL, n_out, grain, sets);
         if (chunk < grain) {
             break;
         }
@@ -88,15 +86,39 @@ static int shipped_slices(const room_of *r, int n_out, int grain, int sets)
     return slices;
 }
 
+/* A program each for up to 2, 4 and 8 columns: what few do not have is neither read nor multiplied. Otherwise
+ * they are alike, and so are their sums. places: of activations in shared
+ * memory at a time; sums: of each column. */
+static int launch_by_rows(lowerer *l, launch *k, int places, bool fine, int sums)
+{
+    const int least = l->min_rows, most = l->max_rows, n_const = k->n_const;
+    int rc = 0;
+    for (int cols = 2; cols <= COLS && rc == 0; cols *= 2) {
+        if ((most > 0 && most <= cols / 2 && cols > 2) || least > cols) {
+            continue;
+        }
+        l->min_rows = cols > 2 && least <= cols / 2 ? cols / 2 + 1 : least;
+        l->max_rows = most > 0 && most < cols ? most : cols;
+        k->consts[n_const] = (qn_source_const){.name = "cols", .value = cols};
+        k->n_const = n_const + 1;
+        k->shared = (uint32_t)(cols * (column_bytes(places, fine) + 4 * sums));
+        rc = qn_lower_launch(l, k);
+    }
+    l->min_rows = least;
+    l->max_rows = most;
+    return rc;
+}
+
+/* Launches k, of `sets` sets of n_out rows, whose blocks have multiples of `grain` outputs. */
 int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_out, int grain, int sets)
 {
-    const room_of r = find_room(n_in, qn_cuda_fine(l->opts->exec, n_in), l->opts->variant);
+    const bool fine = qn_cuda_fine(l->opts->exec, n_in);
+    const room_of r = find_room(n_in, fine, l->opts->variant);
     const qn_knobs shipped = {
         .warps = r.warps, .slices = shipped_slices(&r, n_out, grain, sets), .per_sm = 1};
     const qn_knob_room room = {.parts = shared_laps(&r),
                                .rows = n_out,
                                .fixed_bytes = (size_t)r.acts + SUM_BYTES,
-                               .warp_bytes = CORNER_BYTES,
                                .merge_bytes = SUM_BYTES * (size_t)(sets * grain + PAD),
                                .limit = (size_t)r.limit};
     const qn_knobs *c = qn_lower_knobs(l, k, QN_KNOBS_COLS, kernel, NULL, &room, &shipped);
@@ -104,7 +126,7 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
         return -1;
     }
     int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
-    int chunk = chunk_of(sums_of(&r, c->warps, c->per_sm), c->slices, sms * c->per_sm, n_out, grain, sets);
+    int chunk = chunk_of(sums_of(&r, c->per_sm), c->slices, sms * c->per_sm, n_out, grain, sets);
     k->kernel = kernel;
     k->path = "mma 8-bit";
     k->consts[0].value = c->warps; /* the others are as for a row by itself */
@@ -113,9 +135,7 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
     k->consts[k->n_const++] = (qn_source_const){.name = "phase", .value = r.phase};
     k->grid[0] = qn_ceil_div(n_out, chunk);
     k->threads = 32 * (uint32_t)c->warps;
-    k->shared =
-        (uint32_t)(r.acts + c->warps * CORNER_BYTES + SUM_BYTES * (c->slices * (sets * chunk + PAD) + 1));
     k->rows_per = COLS;
     k->args[2] = (uint64_t)chunk;
-    return 0;
+    return launch_by_rows(l, k, r.places, fine, c->slices * (sets * chunk + PAD) + 1);
 }

@@ -394,8 +394,8 @@ static int linear_q8(lowerer *l, bool cols)
         k.args[k.n_arg++] = l->opts->mem->part_count;
         qn_lower_add_post(l, &k, post);
         k.shared += qn_lower_norm_in(l, &k, &in);
-    } else if (qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1)) {
-        return -1;
+    } else {
+        return qn_lower_columns(l, &k, "linear_cols.cu", sp->n_in, sp->n_out, next ? 32 : 16, 1);
     }
     return qn_lower_launch(l, &k);
 }
@@ -506,8 +506,8 @@ static int glu_q8(lowerer *l)
         k.consts[k.n_const++] = (qn_source_const)CONST("share_groups", g.share_groups);
         k.args[k.n_arg++] = l->opts->mem->part_count;
         k.shared += qn_lower_norm_in(l, &k, &in);
-    } else if (qn_lower_columns(l, &k, "glu_cols.cu", sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 16, 2)) {
-        return -1;
+    } else {
+        return qn_lower_columns(l, &k, "glu_cols.cu", sp->n_in, sp->n_ff, sp->n_ff % 32 == 0 ? 32 : 16, 2);
     }
     return qn_lower_launch(l, &k);
 }

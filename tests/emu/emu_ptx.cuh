@@ -52,6 +52,10 @@ QN_DEV i64 ptx_opaque(i64 n)
     return n;
 }
 
+QN_DEV void ptx_here(u32 &)
+{
+}
+
 QN_DEV i32 ptx_dp4a(u32 a, u32 b, i32 c)
 {
     for (int i = 0; i < 32; i += 8) {
@@ -143,6 +147,17 @@ static inline void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1, EMU_SITE
     const u32 b[2] = {b0, b1};
     const emu_mma_bytes m = {d, a, b, 32};
     emu_warp_op("mma.m16n8k32", emu_mma_s8, 0xffffffffu, (uintptr_t)&m, 0, file, line);
+}
+
+template <bool NO_SIGN>
+static inline void ptx_mma_bytes(i32 d[4], const u32 a[4], u32 b0, u32 b1, const i32 c[4], EMU_SITE)
+{
+    const u32 b[2] = {b0, b1};
+    for (int i = 0; i < 4; i++) {
+        d[i] = c[i];
+    }
+    const emu_mma_bytes m = {d, a, b, 32, NO_SIGN};
+    emu_warp_op("mma.m16n8k32.bytes", emu_mma_s8, 0xffffffffu, (uintptr_t)&m, 0, file, line);
 }
 
 // Only handed to wrappers; nothing in the emulated build dereferences it.

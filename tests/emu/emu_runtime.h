@@ -49,6 +49,7 @@ struct emu_mma_bytes {
     int32_t *d;
     const uint32_t *a, *b;
     int k;
+    bool no_sign; // of a
 };
 struct emu_matrices { // of ldmatrix
     uint32_t *r;

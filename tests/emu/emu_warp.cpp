@@ -225,13 +225,16 @@ void emu_mma_f16(uint32_t, const uint64_t *in, const int *, uint64_t *)
 // Bytes: a has columns 4t.. (and 4t + 16..), b rows 4t.. (and 4t + 16..); d as above.
 void emu_mma_s8(uint32_t, const uint64_t *in, const int *, uint64_t *)
 {
-    int8_t a[16][32], b[32][8];
+    int16_t a[16][32];
+    int8_t b[32][8];
     const int k = ((const emu_mma_bytes *)(uintptr_t)in[0])->k;
     for (int lane = 0; lane < 32; lane++) {
         const emu_mma_bytes *m = (const emu_mma_bytes *)(uintptr_t)in[lane];
         const int g = lane / 4, t = lane % 4;
         for (int i = 0; i < k / 2; i++) { // bytes of a: four a register
-            a[g + 8 * (i / 4 % 2)][4 * t + i % 4 + 16 * (i / 8)] = (int8_t)(m->a[i / 4] >> (8 * (i % 4)));
+            const uint8_t byte = (uint8_t)(m->a[i / 4] >> (8 * (i % 4)));
+            a[g + 8 * (i / 4 % 2)][4 * t + i % 4 + 16 * (i / 8)] =
+                m->no_sign ? (int16_t)byte : (int16_t)(int8_t)byte;
         }
         for (int i = 0; i < k / 4; i++) {
             b[4 * t + i % 4 + 16 * (i / 4)][g] = (int8_t)(m->b[i / 4] >> (8 * (i % 4)));
