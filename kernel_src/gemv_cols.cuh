@@ -12,7 +12,7 @@
 #define QN_GEMV_COLS_CUH
 #include "quantise.cuh"
 
-enum { TILE = 16, PAD = 4 };
+constexpr int SUBS = spec::subs, ROWS = 2 * SUBS, TILE = 16 * SUBS, PAD = 4; // rows that a lane, a unit has
 constexpr bool fine = spec::fine_in;
 constexpr int COLS = spec::cols, PAIRS = COLS / 2, SCALE_BYTES = (int)sizeof(q8_scales<fine>);
 
@@ -24,11 +24,12 @@ constexpr int whole_laps = SPAN / 16, n_lap = (n_span - 1) * whole_laps + (last_
 constexpr int n_phase = (n_span + spec::phase - 1) / spec::phase;
 constexpr int phase_laps = n_phase == 1 ? n_lap : spec::phase * whole_laps;
 constexpr int phase_places = n_phase == 1 ? n_place : spec::phase * SPAN;
-// Bytes of shared memory. A column has its places' codes of values 0-15 and, from hi_at on, 16-31, each with
-// 4 places of zeros behind them, then what quantise.cuh has beside codes; 64 more than a multiple of 128
-// bytes, so that what lanes read at a time of two columns, and of zeros, lies on different banks.
-constexpr int hi_at = (phase_places + 4) * 16, beside_at = 2 * hi_at;
-constexpr int COL_BYTES = (beside_at + phase_places * SCALE_BYTES + 63) / 128 * 128 + 64;
+// Bytes of shared memory. A column has its places' codes of values 0-15 and, from hi_at on, 16-31, then what
+// quantise.cuh has beside codes, and behind it zeros; 64 more than a multiple of 128 bytes, so that what a
+// quad's lanes read of two columns lies on different banks.
+constexpr int hi_at = phase_places * 16, beside_at = 2 * hi_at;
+constexpr int none_at = (beside_at + phase_places * SCALE_BYTES + 15) / 16 * 16;
+constexpr int COL_BYTES = (none_at + 16 + 63) / 128 * 128 + 64;
 constexpr int sums_at = COLS * COL_BYTES;
 constexpr bool whole_spans = n_group % SPAN == 0;
 
@@ -44,11 +45,11 @@ struct unit {
     int phase, tile, lap;
 };
 
-// What a warp has under way, and where it is: rows lane / 4 and lane / 4 + 8 of the unit's tile. p: where
+// What a warp has under way, and where it is: rows lane / 4 + 8r of the unit's tile. p: where
 // this lane's pieces of the unit begin.
 template <int DT> struct columns {
-    group<DT> c[2][4], head[2];
-    plane_ptr p[2];
+    group<DT> c[ROWS][4], head[ROWS];
+    plane_ptr p[ROWS];
     unit u;
     int first, last;
     bool more;
@@ -95,7 +96,7 @@ template <int DT> QN_DEV plane_ptr at_lap(const plane_ptr &p, int lap)
     return further(p, place * P::q_bytes, place * P::h_bytes, scale, index / 8 * P::d_bytes);
 }
 
-// Where all tiles are whole, the second row's planes lie by a constant behind the first's.
+// Where all tiles are whole, the other rows' planes lie by constants behind the first's.
 template <int DT, class W> QN_DEV plane_ptr row_of(const columns<DT> &k, int r)
 {
     if constexpr (!W::whole_tiles) {
@@ -104,9 +105,8 @@ template <int DT, class W> QN_DEV plane_ptr row_of(const columns<DT> &k, int r)
     using P = planes<DT>;
     constexpr int scales = P::s_groups == 8 ? n_group : 8 * n_place; // of eight rows
     const plane_ptr &p = k.p[0];
-    return r == 0 ? p
-                  : plane_ptr{p.q + 8 * n_place * P::q_bytes, p.h + 8 * n_place * P::h_bytes,
-                              p.s + scales * P::s_bytes, p.d + n_group * P::d_bytes, p.n_group};
+    return plane_ptr{p.q + r * 8 * n_place * P::q_bytes, p.h + r * 8 * n_place * P::h_bytes,
+                     p.s + r * scales * P::s_bytes, p.d + r * n_group * P::d_bytes, p.n_group};
 }
 
 template <int DT, class W> QN_DEV void point_at_unit(columns<DT> &k, const W &w)
@@ -116,16 +116,18 @@ template <int DT, class W> QN_DEV void point_at_unit(columns<DT> &k, const W &w)
     if constexpr (W::whole_tiles) {
         k.p[0] = at_lap<DT>(w.row((k.more ? tile : k.last - TILE) + g), k.u.lap);
     } else {
-        const int row = k.more ? tile + g : k.last - 1;
-        k.p[0] = at_lap<DT>(w.row(min(row, k.last - 1)), k.u.lap);
-        k.p[1] = at_lap<DT>(w.row(min(row + 8, k.last - 1)), k.u.lap);
+        for (int r = 0; r < ROWS; r++) {
+            const int row = k.more ? tile + g + 8 * r : k.last - 1;
+            k.p[r] = at_lap<DT>(w.row(min(row, k.last - 1)), k.u.lap);
+        }
     }
 }
 
 template <int DT, class W> QN_DEV void load_step(columns<DT> &k, int step)
 {
     const span s = lap_span(k.u.lap);
-    for (int r = 0; r < 2; r++) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
         if (is_step(s, step)) {
             load_codes<DT, true>(k.c[r][step], row_of<DT, W>(k, r), step * s.lanes);
         }
@@ -136,7 +138,8 @@ template <int DT, class W> QN_DEV void load_step(columns<DT> &k, int step)
 template <int DT, class W> QN_DEV void load_heads(columns<DT> &k)
 {
     if constexpr (planes<DT>::s_groups == 8) {
-        for (int r = 0; r < 2; r++) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
             const plane_ptr p = row_of<DT, W>(k, r);
             if constexpr (two_scales<DT>) {
                 const u32x2 half = *(const u32x2 *)p.s;
@@ -209,17 +212,10 @@ QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
         ptx_copy_async16(acts + col * COL_BYTES + to, q8 + (col < n_col ? col * stride + from : 0),
                          col < n_col);
     }
-    if (threadIdx.x < 8 * COLS) {
-        const int place = phase_places + threadIdx.x % 4, half = threadIdx.x / 4 % 2;
-        *(u32x4 *)(acts + threadIdx.x / 8 * COL_BYTES + half * hi_at + place * 16) = u32x4{};
+    if (!whole_spans && threadIdx.x < COLS) {
+        *(q8_scales<fine> *)(acts + threadIdx.x * COL_BYTES + none_at) = q8_scales<fine>{};
     }
     ptx_copy_commit();
-}
-
-// Zeros in the first column; what eight lanes read of there and their own codes lies on different banks.
-QN_DEV const u8 *no_codes()
-{
-    return qn_shared<u8>((phase_places + (threadIdx.x % WARP / 8 + 1 - phase_places & 3)) * 16);
 }
 
 QN_DEV void columns_stand()
@@ -309,16 +305,30 @@ template <int DT> QN_DEV void unpack_words(u32 a[4][4], const group<DT> &g, int 
 }
 
 // Activations on their way to the products: a lane has words where the column is of its group, and zeros
-// otherwise. Two sets take turns.
+// otherwise, from the start and for good. Two sets take turns.
 struct right_side {
     u32x4 lo[2], hi[2];
 };
 
-// Codes of columns 2 * pair and the next. codes: of this lane's group's place and column, or zeros.
-QN_DEV void load_pair(right_side &b, const u8 *codes, int set, int pair)
+// Is the column of this lane (lane / 4) one of its group's (lane % 4)? Two times, so that the compiler does
+// not see that they are one: of two loads on one condition it makes a branch.
+QN_DEV bool is_mine()
 {
-    b.lo[set] = *(const u32x4 *)(codes + pair * 2 * COL_BYTES);
-    b.hi[set] = *(const u32x4 *)(codes + pair * 2 * COL_BYTES + hi_at);
+    return threadIdx.x % 4 == threadIdx.x % WARP / 8;
+}
+
+QN_DEV bool is_mine_too()
+{
+    return (0x88442211u >> threadIdx.x % WARP & 1) != 0;
+}
+
+// Codes of columns 2 * PAIR and the next, to set SET. codes: of this lane's group's place, AT bytes before,
+// and column; there: is there a group?
+template <int SET, int PAIR, int AT> QN_DEV void load_pair(right_side &b, const u8 *codes, bool there)
+{
+    constexpr int at = AT + PAIR * 2 * COL_BYTES;
+    ptx_load_shared_if<at>(b.lo[SET], codes, is_mine() && there);
+    ptx_load_shared_if<at + hi_at>(b.hi[SET], codes, is_mine_too() && there);
 }
 
 // Factors of two columns, values 0-15 and 16-31, each with that by which `magic` is taken away; and d * sum.
@@ -400,7 +410,7 @@ QN_DEV void add_pair(float *y0, float *y1, const u32 a[4][4], const affine f[2],
 
 // Sums of two rows, over the four lanes of each quad: lane t has what belongs to row t % 2 and half t / 2 of
 // the columns, in y[0][..].
-QN_DEV void add_quad(float y[2][COLS])
+QN_DEV void add_quad(float (*y)[COLS])
 {
     const bool odd = threadIdx.x % 2 != 0, upper = threadIdx.x / 2 % 2 != 0;
 #pragma unroll
@@ -418,89 +428,106 @@ QN_DEV void add_quad(float y[2][COLS])
 // What a warp has of a tile, to res[(slice * COLS + column) * pitch + row - first]: a pitch of 4 more than a
 // multiple of 16, so that a warp's rows and columns lie on different banks, here and where they are added up.
 template <int DT>
-QN_DEV void keep_sums(float *res, int pitch, const columns<DT> &k, const unit &u, float y[2][COLS], int n_col)
+QN_DEV void keep_sums(float *res, int pitch, const columns<DT> &k, const unit &u, float y[ROWS][COLS],
+                      int n_col)
 {
     const int lane = threadIdx.x % WARP, slice = threadIdx.x / WARP % spec::slices;
-    const int row = u.tile * TILE + lane / 4 + lane % 2 * 8, first = lane / 2 % 2 * PAIRS;
-    add_quad(y);
+    const int first = lane / 2 % 2 * PAIRS;
 #pragma unroll
-    for (int i = 0; i < PAIRS; i++) {
-        if (k.first + row < k.last && first + i < n_col) {
-            float *to = &res[(slice * COLS + first + i) * pitch + row];
-            *to = n_phase > 1 && u.phase > 0 ? *to + y[0][i] : y[0][i];
+    for (int sub = 0; sub < SUBS; sub++) {
+        float(*of)[COLS] = y + 2 * sub;
+        const int row = u.tile * TILE + sub * 16 + lane / 4 + lane % 2 * 8;
+        add_quad(of);
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            if (k.first + row < k.last && first + i < n_col) {
+                float *to = &res[(slice * COLS + first + i) * pitch + row];
+                *to = n_phase > 1 && u.phase > 0 ? *to + of[0][i] : of[0][i];
+            }
         }
     }
 }
 
-// A lane's part of a unit: its lap's span, its lane there; what is beside its group's codes at step 0; those
-// codes if they are of this lane's column, else zeros, and bytes from step to step.
+// A lane's part of a unit: its lap's span, its lane there; its group's codes at step 0 of its column, and
+// what is beside those of the first column.
 struct lap_part {
     span s;
     int lane;
-    const u8 *beside, *codes;
-    int stride;
+    const u8 *codes, *beside;
 };
+
+// Pairs PAIR and the following of a step; SET: where the activations of PAIR are.
+template <int DT, int SET, int PAIR, int AT>
+QN_DEV void add_pairs(float y[ROWS][COLS], const u32 a[SUBS][4][4], const affine f[ROWS], right_side &b,
+                      const u8 *codes, const u8 *beside, bool there)
+{
+    if constexpr (PAIR < PAIRS) {
+        const pair_scales scales = load_scales(beside, PAIR);
+#pragma unroll
+        for (int sub = 0; sub < SUBS; sub++) {
+            add_pair<DT>(y[2 * sub] + 2 * PAIR, y[2 * sub + 1] + 2 * PAIR, a[sub], f + 2 * sub, b.lo[SET],
+                         b.hi[SET], scales);
+        }
+        if constexpr (PAIR + 2 < PAIRS) {
+            load_pair<SET, PAIR + 2, AT>(b, codes, there);
+        }
+        add_pairs<DT, 1 - SET, PAIR + 1, AT>(y, a, f, b, codes, beside, there);
+    }
+}
 
 // Steps STEP to 3 of a unit, whose weights k.c has; in their places come the next unit's.
 template <int STEP, int DT, class W>
-QN_DEV void do_steps(columns<DT> &k, const group<DT> head[2], const lap_part &part, float y[2][COLS])
+QN_DEV void do_steps(columns<DT> &k, const group<DT> head[ROWS], const lap_part &part, right_side &b,
+                     float y[ROWS][COLS])
 {
-    const bool now = is_step(part.s, STEP);
-    const u8 *beside = part.beside + STEP * part.s.lanes * SCALE_BYTES;
-    const u8 *codes = part.codes + STEP * part.stride;
-    if (!is_there(part.s, part.lane, STEP)) {
-        beside = codes = no_codes();
-    }
-    right_side b;
-    u32 a[4][4] = {};
-    affine f[2];
+    constexpr int SET = STEP * PAIRS % 2, AT = whole_spans ? STEP * WARP * 16 : 0;
+    const bool now = is_step(part.s, STEP), there = is_there(part.s, part.lane, STEP);
+    const u8 *codes = part.codes + (whole_spans ? 0 : STEP * part.s.lanes * 16);
+    const u8 *beside = there ? part.beside + STEP * part.s.lanes * SCALE_BYTES : qn_shared<u8>(none_at);
+    u32 a[SUBS][4][4] = {};
+    affine f[ROWS];
     if (now) {
-        load_pair(b, codes, 0, 0);
+        load_pair<SET, 0, AT>(b, codes, there);
         if constexpr (PAIRS > 1) {
-            load_pair(b, codes, 1, 1);
+            load_pair<1 - SET, 1, AT>(b, codes, there);
         }
-        for (int r = 0; r < 2; r++) {
-            unpack_words(a, k.c[r][STEP], r);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            unpack_words(a[r / 2], k.c[r][STEP], r % 2);
             f[r] = step_affine(k.c[r][STEP], head[r],
                                whole_spans ? STEP : part.s.first + part.lane * part.s.steps + STEP);
         }
     }
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        ptx_here(a[i / 4][i % 4]); // so that the registers are free for what is loaded
+    for (int i = 0; i < 16 * SUBS; i++) {
+        ptx_here(a[i / 16][i / 4 % 4][i % 4]); // so that the registers are free for what is loaded
     }
     load_step<DT, W>(k, STEP);
     __syncwarp(); // the loads stay here
     if (now) {
-#pragma unroll
-        for (int pair = 0; pair < PAIRS; pair++) {
-            const int set = pair % 2;
-            add_pair<DT>(y[0] + 2 * pair, y[1] + 2 * pair, a, f, b.lo[set], b.hi[set],
-                         load_scales(beside, pair));
-            if (pair + 2 < PAIRS) {
-                load_pair(b, codes, set, pair + 2);
-            }
-        }
+        add_pairs<DT, SET, 0, AT>(y, a, f, b, codes, beside, there);
     }
     if constexpr (STEP < 3) {
-        do_steps<STEP + 1, DT, W>(k, head, part, y);
+        do_steps<STEP + 1, DT, W>(k, head, part, b, y);
     }
 }
 
 // One unit, while the next one's weights come.
-template <int DT, class W> QN_DEV void do_unit(columns<DT> &k, const W &w, float y[2][COLS])
+template <int DT, class W> QN_DEV void do_unit(columns<DT> &k, const W &w, right_side &b, float y[ROWS][COLS])
 {
     const span s = lap_span(k.u.lap);
     const int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4, lane0 = k.u.lap % whole_laps * 4;
     const int place = s.first - (n_phase == 1 ? 0 : k.u.phase * spec::phase * SPAN) + lane0 + t;
-    const bool mine = t == g / 2; // of column g's group
-    const lap_part part = {s, lane0 + t, qn_shared<u8>(beside_at + place * SCALE_BYTES),
-                           mine ? qn_shared<u8>(g % 2 * COL_BYTES + place * 16) : no_codes(),
-                           mine ? s.lanes * 16 : 0};
-    const group<DT> head[2] = {ready_head(k.head[0], s, lane0), ready_head(k.head[1], s, lane0)};
+    const lap_part part = {s, lane0 + t, qn_shared<u8>(g % 2 * COL_BYTES + place * 16),
+                           qn_shared<u8>(beside_at + place * SCALE_BYTES)};
+    group<DT> head[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        head[r] = ready_head(k.head[r], s, lane0);
+    }
     next_unit(k, w);
     load_heads<DT, W>(k);
-    do_steps<0, DT, W>(k, head, part, y);
+    do_steps<0, DT, W>(k, head, part, b, y);
 }
 
 // The rows that begin_columns was given, n_col columns. `taken`: the first phase's activations stand, and all
@@ -509,20 +536,21 @@ template <int DT, class W>
 QN_DEV void run_columns(columns<DT> &k, const W &w, const u8 *q8, int n_col, bool taken, float *res,
                         int pitch)
 {
+    right_side b = {};
     for (int phase = 0; phase < n_phase; phase++) {
         if (phase > 0 || !taken) {
             __syncthreads();
             take_columns(q8, phase, n_col);
             columns_stand();
         }
-        float y[2][COLS] = {};
+        float y[ROWS][COLS] = {};
         while (k.more && k.u.phase == phase) {
             const unit u = k.u;
-            do_unit(k, w, y);
+            do_unit(k, w, b, y);
             if (!k.more || k.u.tile != u.tile || k.u.phase != u.phase) {
                 keep_sums(res, pitch, k, u, y, n_col);
 #pragma unroll
-                for (int i = 0; i < 2 * COLS; i++) {
+                for (int i = 0; i < ROWS * COLS; i++) {
                     y[i / COLS][i % COLS] = 0.0f;
                 }
             }

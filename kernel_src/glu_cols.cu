@@ -12,7 +12,7 @@ constexpr int up_first = spec::fused ? spec::n_ff : 0;
 template <int DT> struct rows_of {
     const u8 *gate, *up;
     int first, width;
-    static constexpr bool whole_tiles = spec::n_ff % TILE == 0; // as blocks' shares are
+    static constexpr bool whole_tiles = spec::whole_tiles && spec::n_ff % TILE == 0;
 
     __device__ __forceinline__ plane_ptr row(int at) const
     {

@@ -16,8 +16,8 @@ constexpr int dtype_of(int seg)
 // Rows of consecutive segments that have one type go through the same code: a row's weight is looked up.
 template <int DT> struct weights_of {
     const u8 *w[3];
-    static constexpr bool whole_tiles = seg_end[0] % TILE == 0 && seg_end[1] % TILE == 0 &&
-                                        seg_end[2] % TILE == 0; // as blocks' shares are
+    static constexpr bool whole_tiles =
+        spec::whole_tiles && seg_end[0] % TILE == 0 && seg_end[1] % TILE == 0 && seg_end[2] % TILE == 0;
 
     __device__ __forceinline__ plane_ptr row(int at) const
     {

@@ -280,6 +280,14 @@ QN_DEV u32 ptx_shared_address(const void *p)
     return (u32)__cvta_generic_to_shared(p);
 }
 
+// 16 bytes of shared memory, AT behind p, where `there`; otherwise v stays what it is.
+template <int AT> QN_DEV void ptx_load_shared_if(u32x4 &v, const void *p, bool there)
+{
+    asm volatile("{.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n@p ld.shared.v4.u32 {%0,%1,%2,%3}, [%4+%6];}"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                 : "r"(ptx_shared_address(p)), "r"((u32)there), "n"(AT));
+}
+
 // Four 8x8 matrices of 16-bit values from shared memory; lane i gives the address of row i % 8 of matrix i
 // / 8.
 QN_DEV void ptx_ldmatrix_x4(u32 r[4], const void *row)

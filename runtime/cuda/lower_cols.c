@@ -15,7 +15,8 @@ enum { LAP = 16, SPAN = 128, SUM_BYTES = 4 * COLS, PAD = 4 };
 /* Bytes of shared memory of a column's activations. */
 static int column_bytes(int places, bool fine)
 {
-    return (2 * 16 * (places + 4) + places * (fine ? 16 : 8) + 63) / 128 * 128 + 64;
+    int none = (2 * 16 * places + places * (fine ? 16 : 8) + 15) / 16 * 16;
+    return (none + 16 + 63) / 128 * 128 + 64;
 }
 
 /* What a launch of n_in inputs takes of shared memory besides its sums: all activations, or those of `phase`
@@ -86,12 +87,24 @@ static int shipped_slices(const room_of *r, int n_out, int grain, int sets)
     return slices;
 }
 
+/* Sets of 16 rows that a warp multiplies with the activations that it has read: two, by half as many warps
+ * with twice the registers, where that takes no more turns. rows: of a block. */
+static int subs_of(int warps, int slices, int rows)
+{
+    if (warps != WARPS || warps % (2 * slices) != 0) {
+        return 1;
+    }
+    uint32_t one = qn_ceil_div(qn_ceil_div(rows, 16), warps / slices);
+    return qn_ceil_div(qn_ceil_div(rows, 32), warps / 2 / slices) <= one ? 2 : 1;
+}
+
 /* A program each for up to 2, 4 and 8 columns: what few do not have is neither read nor multiplied. Otherwise
- * they are alike, and so are their sums. places: of activations in shared
- * memory at a time; sums: of each column. */
-static int launch_by_rows(lowerer *l, launch *k, int places, bool fine, int sums)
+ * they are alike, and so are their sums. rows, chunk: sums and outputs of a
+ * block. */
+static int launch_by_rows(lowerer *l, launch *k, const room_of *r, bool fine, int rows, int chunk)
 {
     const int least = l->min_rows, most = l->max_rows, n_const = k->n_const;
+    const int warps = (int)k->consts[0].value, slices = (int)k->consts[1].value;
     int rc = 0;
     for (int cols = 2; cols <= COLS && rc == 0; cols *= 2) {
         if ((most > 0 && most <= cols / 2 && cols > 2) || least > cols) {
@@ -99,9 +112,15 @@ static int launch_by_rows(lowerer *l, launch *k, int places, bool fine, int sums
         }
         l->min_rows = cols > 2 && least <= cols / 2 ? cols / 2 + 1 : least;
         l->max_rows = most > 0 && most < cols ? most : cols;
+        int subs = cols >= 4 ? subs_of(warps, slices, rows) : 1;
+        k->consts[0].value = warps / subs;
         k->consts[n_const] = (qn_source_const){.name = "cols", .value = cols};
-        k->n_const = n_const + 1;
-        k->shared = (uint32_t)(cols * (column_bytes(places, fine) + 4 * sums));
+        k->consts[n_const + 1] = (qn_source_const){.name = "subs", .value = subs};
+        k->consts[n_const + 2] =
+            (qn_source_const){.name = "whole_tiles", .value = chunk % (16 * subs) == 0};
+        k->n_const = n_const + 3;
+        k->threads = 32 * (uint32_t)(warps / subs);
+        k->shared = (uint32_t)(cols * (column_bytes(r->places, fine) + 4 * (slices * (rows + PAD) + 1)));
         rc = qn_lower_launch(l, k);
     }
     l->min_rows = least;
@@ -134,8 +153,7 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
     k->consts[2].value = c->per_sm;
     k->consts[k->n_const++] = (qn_source_const){.name = "phase", .value = r.phase};
     k->grid[0] = qn_ceil_div(n_out, chunk);
-    k->threads = 32 * (uint32_t)c->warps;
     k->rows_per = COLS;
     k->args[2] = (uint64_t)chunk;
-    return launch_by_rows(l, k, r.places, fine, c->slices * (sets * chunk + PAD) + 1);
+    return launch_by_rows(l, k, &r, fine, sets * chunk, chunk);
 }

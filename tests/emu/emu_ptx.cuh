@@ -160,6 +160,13 @@ static inline void ptx_mma_bytes(i32 d[4], const u32 a[4], u32 b0, u32 b1, const
     emu_warp_op("mma.m16n8k32.bytes", emu_mma_s8, 0xffffffffu, (uintptr_t)&m, 0, file, line);
 }
 
+template <int AT> QN_DEV void ptx_load_shared_if(u32x4 &v, const void *p, bool there)
+{
+    if (there) {
+        v = *(const u32x4 *)((const u8 *)p + AT);
+    }
+}
+
 // Only handed to wrappers; nothing in the emulated build dereferences it.
 QN_DEV u32 ptx_shared_address(const void *p)
 {
