@@ -87,40 +87,38 @@ static int shipped_slices(const room_of *r, int n_out, int grain, int sets)
     return slices;
 }
 
-/* Sets of 16 rows that a warp multiplies with the activations that it has read: two, by half as many warps
+/* Tiles of 16 rows that a warp multiplies with the activations that it has read: two, by half as many warps
  * with twice the registers, where that takes no more turns. rows: of a block. */
-static int subs_of(int warps, int slices, int rows)
+static int tiles_of_warp(const qn_knobs *c, int rows)
 {
-    if (warps != WARPS || warps % (2 * slices) != 0) {
+    if (c->warps != WARPS || c->per_sm != 1 || c->warps % (2 * c->slices) != 0) {
         return 1;
     }
-    uint32_t one = qn_ceil_div(qn_ceil_div(rows, 16), warps / slices);
-    return qn_ceil_div(qn_ceil_div(rows, 32), warps / 2 / slices) <= one ? 2 : 1;
+    uint32_t one = qn_ceil_div(qn_ceil_div(rows, 16), c->warps / c->slices);
+    return qn_ceil_div(qn_ceil_div(rows, 32), c->warps / 2 / c->slices) <= one ? 2 : 1;
 }
 
 /* A program each for up to 2, 4 and 8 columns: what few do not have is neither read nor multiplied. Otherwise
- * they are alike, and so are their sums. rows, chunk: sums and outputs of a
- * block. */
-static int launch_by_rows(lowerer *l, launch *k, const room_of *r, bool fine, int rows, int chunk)
+ * they are alike, and so are their sums. tiles: of a warp where there are columns enough; whole: blocks have
+ * whole ones; column: bytes of shared memory; sums: of each column. */
+static int launch_by_rows(lowerer *l, launch *k, int tiles, bool whole, int column, int sums)
 {
-    const int least = l->min_rows, most = l->max_rows, n_const = k->n_const;
-    const int warps = (int)k->consts[0].value, slices = (int)k->consts[1].value;
+    const int least = l->min_rows, most = l->max_rows, n_const = k->n_const, warps = k->consts[0].value;
     int rc = 0;
     for (int cols = 2; cols <= COLS && rc == 0; cols *= 2) {
         if ((most > 0 && most <= cols / 2 && cols > 2) || least > cols) {
             continue;
         }
+        int subs = cols > 2 ? tiles : 1;
         l->min_rows = cols > 2 && least <= cols / 2 ? cols / 2 + 1 : least;
         l->max_rows = most > 0 && most < cols ? most : cols;
-        int subs = cols >= 4 ? subs_of(warps, slices, rows) : 1;
         k->consts[0].value = warps / subs;
         k->consts[n_const] = (qn_source_const){.name = "cols", .value = cols};
         k->consts[n_const + 1] = (qn_source_const){.name = "subs", .value = subs};
-        k->consts[n_const + 2] =
-            (qn_source_const){.name = "whole_tiles", .value = chunk % (16 * subs) == 0};
+        k->consts[n_const + 2] = (qn_source_const){.name = "whole_tiles", .value = subs == 1 || whole};
         k->n_const = n_const + 3;
         k->threads = 32 * (uint32_t)(warps / subs);
-        k->shared = (uint32_t)(cols * (column_bytes(r->places, fine) + 4 * (slices * (rows + PAD) + 1)));
+        k->shared = (uint32_t)(cols * (column + 4 * sums));
         rc = qn_lower_launch(l, k);
     }
     l->min_rows = least;
@@ -145,7 +143,12 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
         return -1;
     }
     int sms = l->opts->multiprocessors > 0 ? l->opts->multiprocessors : 1;
-    int chunk = chunk_of(sums_of(&r, c->per_sm), c->slices, sms * c->per_sm, n_out, grain, sets);
+    int room_sums = sums_of(&r, c->per_sm);
+    int nominal = chunk_of(room_sums, c->slices, QN_LOWER_NOMINAL * c->per_sm, n_out, grain, sets);
+    int tiles = tiles_of_warp(c, sets * nominal);
+    bool whole = nominal % (16 * tiles) == 0; /* then on every card: programs do not hang on its size */
+    int chunk = chunk_of(room_sums, c->slices, sms * c->per_sm, n_out,
+                         whole && grain < 16 * tiles ? 16 * tiles : grain, sets);
     k->kernel = kernel;
     k->path = "mma 8-bit";
     k->consts[0].value = c->warps; /* the others are as for a row by itself */
@@ -155,5 +158,6 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
     k->grid[0] = qn_ceil_div(n_out, chunk);
     k->rows_per = COLS;
     k->args[2] = (uint64_t)chunk;
-    return launch_by_rows(l, k, &r, fine, sets * chunk, chunk);
+    return launch_by_rows(l, k, tiles, whole, column_bytes(r.places, fine),
+                          c->slices * (sets * chunk + PAD) + 1);
 }

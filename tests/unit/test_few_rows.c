@@ -49,6 +49,39 @@ static int count(const qn_cuda_list *list, const char *path)
     return n;
 }
 
+// Value of a constant in a program's source; -1: it has none.
+static int constant(const qn_lowered *l, const qn_cuda_action *a, const char *name)
+{
+    char line[64];
+    snprintf(line, sizeof line, "constexpr int %s = ", name);
+    const char *at = a->is_gemm ? NULL : strstr(l->programs[a->program].source.text, line);
+    return at ? atoi(at + strlen(line)) : -1;
+}
+
+// However many rows there are, one launch of a product runs, and has columns for all of them, twice as many
+// at most.
+static void check_columns(const qn_lowered *low)
+{
+    for (int i = 0; i < low->few.n; i++) {
+        const qn_step *step = low->few.actions[i].step;
+        if (strcmp(low->few.actions[i].path, "mma 8-bit") != 0) {
+            continue;
+        }
+        for (int rows = 2; rows <= 8; rows++) {
+            int n = 0;
+            for (int k = 0; k < low->few.n; k++) {
+                const qn_cuda_action *a = &low->few.actions[k];
+                if (a->step == step && strcmp(a->path, "mma 8-bit") == 0 && qn_cuda_runs(a, rows, 0)) {
+                    int cols = constant(low, a, "cols");
+                    n++;
+                    assert_true(cols >= rows && cols < 2 * rows);
+                }
+            }
+            assert_int_equal(n, 1);
+        }
+    }
+}
+
 static void routes(void **state)
 {
     (void)state;
@@ -64,6 +97,7 @@ static void routes(void **state)
         assert_false(low.few.actions[i].rows_share);
     }
     assert_int_equal(low.each.n, low.few.n - count(&low.few, "mma f16"));
+    check_columns(&low);
     qn_lowered_free(&low);
     low = lower(m, QN_VARIANT_SM80, 132, true, false);
     assert_int_equal(count(&low.few, "mma 8-bit"), 0);
@@ -218,15 +252,6 @@ static void kept_choices_are_taken(void **state)
     }
     quern_model_free(m);
     assert_int_equal(rmdir(dir), 0);
-}
-
-// Value of a constant in a program's source; -1: it has none.
-static int constant(const qn_lowered *l, const qn_cuda_action *a, const char *name)
-{
-    char line[64];
-    snprintf(line, sizeof line, "constexpr int %s = ", name);
-    const char *at = a->is_gemm ? NULL : strstr(l->programs[a->program].source.text, line);
-    return at ? atoi(at + strlen(line)) : -1;
 }
 
 // Launches of a list that read 8-bit rows; of each the steps are those of a row of its width.
