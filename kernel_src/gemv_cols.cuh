@@ -7,7 +7,8 @@
 // the activations of two columns where the group's lane multiplies and zeros elsewhere. The sums, exact, come
 // back to the lane whose group it is and which has its scales. A lane's sums are added to its quad's once a
 // tile. The activations of a phase (all of a row where they fit) stand in shared memory. defines: columns,
-// begin_columns, run_columns, take_columns, columns_stand, column_sum, load_squares, column_factors
+// begin_columns, run_columns, prepare_columns, take_columns, columns_stand, column_sum, load_squares,
+// column_factors
 #ifndef QN_GEMV_COLS_CUH
 #define QN_GEMV_COLS_CUH
 #include "quantise.cuh"
@@ -30,7 +31,9 @@ constexpr int phase_places = n_phase == 1 ? n_place : spec::phase * SPAN;
 constexpr int hi_at = phase_places * 16, beside_at = 2 * hi_at;
 constexpr int none_at = (beside_at + phase_places * SCALE_BYTES + 15) / 16 * 16;
 constexpr int COL_BYTES = (none_at + 16 + 63) / 128 * 128 + 64;
-constexpr int sums_at = COLS * COL_BYTES;
+// Where bulk copies bring them, a barrier for each span, from barriers_at on.
+constexpr bool bulk = QN_VARIANT >= 90 && n_phase == 1;
+constexpr int barriers_at = COLS * COL_BYTES, sums_at = barriers_at + (n_span + 1) / 2 * 16;
 constexpr bool whole_spans = n_group % SPAN == 0;
 
 // Types whose groups have two scales: values 0-15 and 16-31.
@@ -194,10 +197,53 @@ template <int DT, class W> QN_DEV void begin_columns(columns<DT> &k, const W &w,
 constexpr float magic = 12582912.0f;
 constexpr i32 magic_bits = 0x4b400000;
 
+// What activations are read of where there is no group; barriers. Before the wait.
+QN_DEV void prepare_columns()
+{
+    if (!whole_spans && threadIdx.x < COLS) {
+        *qn_shared<q8_scales<fine>>(threadIdx.x * COL_BYTES + none_at) = q8_scales<fine>{};
+    }
+    if constexpr (bulk) {
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < n_span; i++) {
+                ptx_barrier_init(qn_shared<u64>(barriers_at) + i, 1);
+            }
+            ptx_barrier_init_fence();
+        }
+        __syncthreads();
+    }
+}
+
+// A span's activations by the lanes of a warp; columns that are not there are as the first.
+QN_DEV void take_span(const u8 *q8, int index, int n_col)
+{
+    const span s = span_of(n_group, index);
+    const int n = s.steps * s.lanes, lane = threadIdx.x % WARP, n_beside = (n * SCALE_BYTES + 15) / 16 * 16;
+    u64 *barrier = qn_shared<u64>(barriers_at) + index;
+    if (lane == 0) {
+        ptx_barrier_expect(barrier, COLS * (32 * n + n_beside));
+    }
+    __syncwarp();
+    if (lane < 3 * COLS) {
+        const int col = lane / 3, piece = lane % 3;
+        const u8 *row = q8 + (col < n_col ? col : 0) * q8_row_bytes<fine>(spec::n_in);
+        const int from = piece * n_place * 16 + s.first * (piece == 2 ? SCALE_BYTES : 16);
+        const int to = piece * hi_at + s.first * (piece == 2 ? SCALE_BYTES : 16);
+        ptx_bulk_load(qn_shared<u8>(col * COL_BYTES + to), row + from, barrier,
+                      piece == 2 ? n_beside : n * 16);
+    }
+}
+
 // Asks for the activations of a phase, from rows as quantise.cuh has them; columns that are not there are
-// zero. They stand when columns_stand returns.
+// zero. They stand when columns_stand returns, and in it span_stands.
 QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
 {
+    if constexpr (bulk) {
+        for (int i = threadIdx.x / WARP; i < n_span; i += spec::warps) {
+            take_span(q8, i, n_col);
+        }
+        return;
+    }
     u8 *acts = qn_shared<u8>(0);
     const int first = phase * spec::phase * SPAN;
     const int n = n_phase == 1 ? n_place : min(phase_places, n_place - first);
@@ -212,16 +258,25 @@ QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
         ptx_copy_async16(acts + col * COL_BYTES + to, q8 + (col < n_col ? col * stride + from : 0),
                          col < n_col);
     }
-    if (!whole_spans && threadIdx.x < COLS) {
-        *(q8_scales<fine> *)(acts + threadIdx.x * COL_BYTES + none_at) = q8_scales<fine>{};
-    }
     ptx_copy_commit();
 }
 
 QN_DEV void columns_stand()
 {
-    ptx_copy_wait<0>();
-    __syncthreads();
+    if constexpr (!bulk) {
+        ptx_copy_wait<0>();
+        __syncthreads();
+    } else if constexpr (n_span == 1) {
+        ptx_barrier_wait(qn_shared<u64>(barriers_at), 0);
+    }
+}
+
+// The activations of a unit's span stand.
+QN_DEV void span_stands(int lap)
+{
+    if constexpr (bulk && n_span > 1) {
+        ptx_barrier_wait(qn_shared<u64>(barriers_at) + lap / whole_laps, 0);
+    }
 }
 
 // Types with twelve bytes of scales and minima. Those of a lane's groups are in one half of their
@@ -525,6 +580,7 @@ template <int DT, class W> QN_DEV void do_unit(columns<DT> &k, const W &w, right
     for (int r = 0; r < ROWS; r++) {
         head[r] = ready_head(k.head[r], s, lane0);
     }
+    span_stands(k.u.lap);
     next_unit(k, w);
     load_heads<DT, W>(k);
     do_steps<0, DT, W>(k, head, part, b, y);

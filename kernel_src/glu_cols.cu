@@ -36,6 +36,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     begin_columns(of_gate, g_rows, 0,
                   one_type ? 2 * width : width); // weights do not depend on the kernel before
     const int n_col = min((int)COLS, st->n_rows);
+    prepare_columns();
     ptx_grid_wait();
     ptx_grid_launch();
     float *factor = qn_shared<float>(sums_at), *gate = factor + COLS, *up = gate + width;

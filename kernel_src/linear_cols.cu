@@ -76,6 +76,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
     const u8 *const w[3] = {w0, w1, w2};
     stretch<dtype_of(0), 0, cut1> part0(w, first, last); // weights do not depend on the kernel before
     const int n_col = min((int)COLS, spec::outputs ? st->n_out : st->n_rows), width = last - first;
+    prepare_columns();
     ptx_grid_wait();
     ptx_grid_launch();
     const beside of_first(threadIdx.x, first, width, n_col, base, base_stride,

@@ -19,6 +19,12 @@ static int column_bytes(int places, bool fine)
     return (none + 16 + 63) / 128 * 128 + 64;
 }
 
+/* A barrier for each span. */
+static int barrier_bytes(int spans)
+{
+    return (spans + 1) / 2 * 16;
+}
+
 /* What a launch of n_in inputs takes of shared memory besides its sums: all activations, or those of `phase`
  * spans at a time. */
 typedef struct room_of {
@@ -39,10 +45,11 @@ static room_of find_room(int n_in, bool fine, int variant)
     int spare = variant < QN_VARIANT_SM90A ? 0 : FOR_L1;
     r.phase = r.spans;
     r.places = (int)qn_lower_places((uint64_t)n_in / 32);
-    while (COLS * column_bytes(r.places, fine) > limit - spare - least && r.phase > 1) {
+    while (COLS * column_bytes(r.places, fine) > limit - spare - least - barrier_bytes(r.spans) &&
+           r.phase > 1) {
         r.places = --r.phase * SPAN;
     }
-    r.acts = COLS * column_bytes(r.places, fine);
+    r.acts = COLS * column_bytes(r.places, fine) + barrier_bytes(r.spans);
     return r;
 }
 
@@ -100,8 +107,8 @@ static int tiles_of_warp(const qn_knobs *c, int rows)
 
 /* A program each for up to 2, 4 and 8 columns: what few do not have is neither read nor multiplied. Otherwise
  * they are alike, and so are their sums. tiles: of a warp where there are columns enough; whole: blocks have
- * whole ones; column: bytes of shared memory; sums: of each column. */
-static int launch_by_rows(lowerer *l, launch *k, int tiles, bool whole, int column, int sums)
+ * whole ones; column, barriers: bytes of shared memory; sums: of each column. */
+static int launch_by_rows(lowerer *l, launch *k, int tiles, bool whole, int column, int barriers, int sums)
 {
     const int least = l->min_rows, most = l->max_rows, n_const = k->n_const, warps = k->consts[0].value;
     int rc = 0;
@@ -118,7 +125,7 @@ static int launch_by_rows(lowerer *l, launch *k, int tiles, bool whole, int colu
         k->consts[n_const + 2] = (qn_source_const){.name = "whole_tiles", .value = subs == 1 || whole};
         k->n_const = n_const + 3;
         k->threads = 32 * (uint32_t)(warps / subs);
-        k->shared = (uint32_t)(cols * (column + 4 * sums));
+        k->shared = (uint32_t)(cols * (column + 4 * sums) + barriers);
         rc = qn_lower_launch(l, k);
     }
     l->min_rows = least;
@@ -158,6 +165,6 @@ int qn_lower_columns(lowerer *l, launch *k, const char *kernel, int n_in, int n_
     k->grid[0] = qn_ceil_div(n_out, chunk);
     k->rows_per = COLS;
     k->args[2] = (uint64_t)chunk;
-    return launch_by_rows(l, k, tiles, whole, column_bytes(r.places, fine),
+    return launch_by_rows(l, k, tiles, whole, column_bytes(r.places, fine), barrier_bytes(r.spans),
                           c->slices * (sets * chunk + PAD) + 1);
 }
