@@ -106,7 +106,7 @@ static int tiles_of_warp(const qn_knobs *c, int rows)
 }
 
 /* A program each for up to 2, 4 and 8 columns: what few do not have is neither read nor multiplied. Otherwise
- * they are alike, and so are their sums. tiles: of a warp where there are columns enough; whole: blocks have
+ * they are alike, and so are their sums. tiles: of a warp with all 8 columns; whole: blocks have
  * whole ones; column, barriers: bytes of shared memory; sums: of each column. */
 static int launch_by_rows(lowerer *l, launch *k, int tiles, bool whole, int column, int barriers, int sums)
 {
@@ -116,7 +116,7 @@ static int launch_by_rows(lowerer *l, launch *k, int tiles, bool whole, int colu
         if ((most > 0 && most <= cols / 2 && cols > 2) || least > cols) {
             continue;
         }
-        int subs = cols > 2 ? tiles : 1;
+        int subs = cols == COLS ? tiles : 1;
         l->min_rows = cols > 2 && least <= cols / 2 ? cols / 2 + 1 : least;
         l->max_rows = most > 0 && most < cols ? most : cols;
         k->consts[0].value = warps / subs;

@@ -41,7 +41,7 @@ PROGRAMS = {"sample_topk.cu": SAMPLER, "sample_full.cu": SAMPLER, "persistent.cu
 # Templates through which a header's lines are tried, one after the other.
 HEADERS = {"attention_rows.cuh": ["attention_prefill.cu", "attention_wgmma.cu"], "epilogue.cuh": ["linear_post.cu", "linear_q8.cu"],
            "fp8.cuh": ["to_fp8.cu", "dequant_fp8.cu"], "gemv.cuh": ["linear.cu"], "gemv_q8.cuh": ["linear_q8.cu", "glu_q8.cu"],
-           "gemv_cols.cuh": ["linear_cols.cu", "glu_cols.cu"], "gemv_half.cuh": ["linear_half.cu", "glu_half.cu"], "planes.cuh": ["linear_q8.cu", "linear.cu", "dequant.cu"],
+           "gemv_cols.cuh": ["linear_cols.cu", "glu_cols.cu"], "columns.cuh": ["linear_cols.cu", "glu_cols.cu"], "gemv_half.cuh": ["linear_half.cu", "glu_half.cu"], "planes.cuh": ["linear_q8.cu", "linear.cu", "dequant.cu"],
            "quantise.cuh": ["quantise.cu", "linear_q8.cu"], "reduce.cuh": ["norm.cu", "to_half.cu"], "row_sum.cuh": ["linear_q8.cu"], "half_row.cuh": ["to_half.cu"],
            "attention_mma.cuh": ["attention_rope.cu", "attention_mma.cu"], "attention_merge.cuh": ["attention_rope.cu", "attention_mma.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu", "attention_rope.cu"],
            "query_tile.cuh": ["attention_tma.cu", "rope_rows.cu"], "chunk.cuh": ["norm_rows.cu", "glu_rows.cu"], "attention_wgmma.cuh": ["attention_wgmma.cu", "attention_tma.cu"],
