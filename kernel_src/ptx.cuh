@@ -257,8 +257,7 @@ QN_DEV void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1)
 }
 
 // d = a * b + c, 16x8x32, exact: bytes, those of b signed, of a signed unless NO_SIGN; sm_80 and newer.
-template <bool NO_SIGN>
-QN_DEV void ptx_mma_bytes(i32 d[4], const u32 a[4], u32 b0, u32 b1, const i32 c[4])
+template <bool NO_SIGN> QN_DEV void ptx_mma_bytes(i32 d[4], const u32 a[4], u32 b0, u32 b1, const i32 c[4])
 {
     if constexpr (NO_SIGN) {
         asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
