@@ -247,15 +247,6 @@ QN_DEV void ptx_mma_f16_k8(float d[4], const u32 a[2], u32 b)
         : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
-// d += a * b, 16x8x32, signed bytes, exact; sm_80 and newer.
-QN_DEV void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // d = a * b + c, 16x8x32, exact: bytes, those of b signed, of a signed unless NO_SIGN; sm_80 and newer.
 template <bool NO_SIGN> QN_DEV void ptx_mma_bytes(i32 d[4], const u32 a[4], u32 b0, u32 b1, const i32 c[4])
 {
@@ -272,6 +263,12 @@ template <bool NO_SIGN> QN_DEV void ptx_mma_bytes(i32 d[4], const u32 a[4], u32 
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]),
                        "r"(c[2]), "r"(c[3]));
     }
+}
+
+// The same of signed bytes, added to d.
+QN_DEV void ptx_mma_s8(i32 d[4], const u32 a[4], u32 b0, u32 b1)
+{
+    ptx_mma_bytes<false>(d, a, b0, b1, d);
 }
 
 QN_DEV u32 ptx_shared_address(const void *p)
