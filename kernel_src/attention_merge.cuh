@@ -107,75 +107,57 @@ QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, 
 #pragma unroll 1
     for (u32 u0 = warp_index(); u0 < n_unit; u0 += AT_ONCE * spec::warps) {
         float m[AT_ONCE], l[AT_ONCE], first[AT_ONCE][FIRST];
-        const float *head[AT_ONCE], *value[AT_ONCE]; // of the first part: the unit's head, this lane's value
 #pragma unroll
         for (u32 i = 0; i < AT_ONCE; i++) {
-            const u32 u = even || u0 + i * spec::warps < n_unit ? u0 + i * spec::warps : u0;
-            const u32 d = u % v_groups * WARP + lane;
-            head[i] = parts + u / v_groups * head_size;
-            value[i] = head[i] + 2 + (spec::v_dim % WARP == 0 || d < spec::v_dim ? d : 0);
+            const u32 u = u0 + i * spec::warps, d = u % v_groups * WARP + lane;
+            const bool there = even || u < n_unit, inside = spec::v_dim % WARP == 0 || d < spec::v_dim;
+            const float *from = parts + u / v_groups * head_size, *sums = from + lane * part_size;
+            m[i] = -QN_INF;
+            l[i] = 0.0f;
+            if (there && lane < n) {
+                m[i] = sums[0];
+                l[i] = sums[1];
+            }
+            from += 2 + d;
 #pragma unroll
-            for (u32 k = 0; k < FIRST; k++) { // of a part that is not there the first one stands in
-                first[i][k] = ptx_load_in_order(value[i] + (k < n ? k : 0) * part_size);
+            for (u32 k = 0; k < FIRST; k++) {
+                first[i][k] = there && k < n && inside ? from[k * part_size] : 0.0f;
             }
         }
 #pragma unroll
         for (u32 i = 0; i < AT_ONCE; i++) {
-            const u32 at = (lane < n ? lane : 0) * part_size;
-            m[i] = ptx_load_in_order(head[i] + at);
-            l[i] = ptx_load_in_order(head[i] + at + 1);
-        }
-        // All units step by step, or the compiler asks for the second one's when it is done with the first.
-        float w[AT_ONCE], w_high[AT_ONCE], sum[AT_ONCE], v[AT_ONCE];
-#pragma unroll
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            const float *sums = head[i] + (lane + WARP) * part_size;
-            const bool there = lane + WARP < n;
-            m[i] = lane < n ? m[i] : -QN_INF;
-            const float high = there ? sums[0] : -QN_INF, top = warp_max(fmaxf(m[i], high));
-            w[i] = ptx_exp2(m[i] - top);
-            w_high[i] = ptx_exp2(high - top);
-            sum[i] = w[i] * l[i] + (there ? w_high[i] * sums[1] : 0.0f);
-            v[i] = 0.0f;
-        }
-#pragma unroll
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            sum[i] = warp_sum(sum[i]);
-        }
-#pragma unroll
-        for (u32 k = 0; k < FIRST; k++) { // weights of parts that are not there are 0
-#pragma unroll
-            for (u32 i = 0; i < AT_ONCE; i++) {
-                v[i] += __shfl_sync(0xffffffffu, w[i], k) * first[i][k];
+            const u32 u = u0 + i * spec::warps, h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
+            if (!even && u >= n_unit) {
+                break;
             }
-        }
+            const float *from = parts + h * head_size;
+            float high = -QN_INF, w_high = 0.0f, l_high = 0.0f;
+            if (n > WARP && lane + WARP < n) {
+                high = from[(lane + WARP) * part_size];
+                l_high = from[(lane + WARP) * part_size + 1];
+            }
+            const float top = warp_max(fmaxf(m[i], high)), w = ptx_exp2(m[i] - top);
+            w_high = ptx_exp2(high - top);
+            const float sum = warp_sum(w * l[i] + w_high * l_high);
+            float v = 0.0f;
+#pragma unroll
+            for (u32 k = 0; k < FIRST; k++) { // weights of parts that are not there are 0
+                v += __shfl_sync(0xffffffffu, w, k) * first[i][k];
+            }
 #pragma unroll 1
-        for (u32 k0 = FIRST; k0 < n; k0 += MORE) {
-#pragma unroll
-            for (u32 i = 0; i < AT_ONCE; i++) {
-                const float w_k = k0 < WARP ? w[i] : w_high[i], *from = value[i];
+            for (u32 k0 = FIRST; k0 < n; k0 += MORE) {
+                const float w_k = k0 < WARP ? w : w_high;
                 float more[MORE];
 #pragma unroll
                 for (u32 k = 0; k < MORE; k++) {
-                    more[k] = from[(k0 + k < n ? k0 + k : 0) * part_size];
+                    more[k] = k0 + k < n && d < spec::v_dim ? from[(k0 + k) * part_size + 2 + d] : 0.0f;
                 }
 #pragma unroll
                 for (u32 k = 0; k < MORE; k++) {
-                    v[i] += __shfl_sync(0xffffffffu, w_k, (k0 + k) % WARP) * more[k];
+                    v += __shfl_sync(0xffffffffu, w_k, (k0 + k) % WARP) * more[k];
                 }
             }
-        }
-#pragma unroll 1
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            const u32 u = u0 + i * spec::warps;
-            float y = v[0] * ptx_reciprocal(sum[0]);
-#pragma unroll
-            for (u32 j = 1; j < AT_ONCE; j++) {
-                y = i == j ? v[j] * ptx_reciprocal(sum[j]) : y;
-            }
-            if (even || u < n_unit) {
-                write_out(y, p.h0 + u / v_groups, u % v_groups, out, q8_out);
-            }
+            write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
         }
     }
 }

@@ -90,15 +90,6 @@ QN_DEV u32x4 ptx_load_stream_here(const void *p)
     return v;
 }
 
-// A value that another block wrote; loads by this stay in their order, so that what is used first can be
-// asked for last.
-QN_DEV float ptx_load_in_order(const float *p)
-{
-    float v;
-    asm volatile("ld.volatile.global.f32 %0, [%1];" : "=f"(v) : "l"(p));
-    return v;
-}
-
 // The same number, of which the compiler knows nothing: constants that are added to an address made of it
 // stay offsets of the loads (where it sees that bits are free it makes each address anew, by OR).
 QN_DEV i64 ptx_opaque(i64 n)

@@ -32,11 +32,6 @@ QN_DEV float ptx_rsqrt(float x)
     return 1.0f / sqrtf(x);
 }
 
-QN_DEV float ptx_load_in_order(const float *p)
-{
-    return *p;
-}
-
 QN_DEV u32x4 ptx_load_stream(const void *p)
 {
     return *(const u32x4 *)p;
