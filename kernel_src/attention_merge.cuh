@@ -187,12 +187,12 @@ QN_DEV void finish(running &r, float *parts, u32 *arrived, float *out, i64 out_s
     float *part = parts + ((i64)p.row * spec::n_head + p.h0) * gridDim.y * part_size;
     float *row_out = out + p.row * out_stride;
     u8 *row_q8 = q8_out + p.row * q8_row_bytes<spec::fine_out>(spec::n_head * spec::v_dim);
-    merge_warps(values, sums, part + blockIdx.y * part_size, p.n_part == 1, row_out, row_q8, p);
+    merge_warps(values, sums, part + p.part * part_size, p.n_part == 1, row_out, row_q8, p);
     if (p.n_part == 1) {
         return;
     }
     u32 *last = (u32 *)(sums + 2 * spec::warps * spec::heads);
-    if (arrive_last(arrived + p.row * gridDim.x + blockIdx.x, last, p.n_part)) {
+    if (arrive_last(arrived + p.row * gridDim.x + p.column, last, p.n_part)) {
         merge_parts(part, p.n_part, row_out, row_q8, p);
     }
 }

@@ -36,9 +36,10 @@ constexpr bool plain = spec::softcap == 0.0f && spec::alibi_max_bias == 0.0f;
 constexpr float log2_e = 1.44269504088896340736f;
 
 // Where a block stands: its row and that row's position, its query heads, its KV head; keys seen: low .. pos,
-// of which those up to `cached` are in the cache; its tiles first .. end, and how many parts there are.
+// of which those up to `cached` are in the cache; its part, of how many, with tiles first .. end. column: its
+// heads' number.
 struct place {
-    int row, pos, h0, n_h, g, low, cached, first, end, n_part;
+    int row, pos, column, h0, n_h, g, low, cached, first, end, part, n_part;
     i64 seq_row; // first cache row of its sequence
 };
 
@@ -67,19 +68,28 @@ QN_DEV float alibi_slope(int h)
     return h < n2 ? exp2f(-m * (float)(h + 1)) : exp2f(-0.5f * m * (float)(2 * (h - n2) + 1));
 }
 
-// The heads of this block.
-QN_DEV void find_heads(place &p)
+QN_DEV void take_part(place &p, u32 column, u32 part)
 {
-    p.row = blockIdx.z;
-    p.g = blockIdx.x / head_chunks;
-    p.h0 = p.g * per_kv + blockIdx.x % head_chunks * spec::heads;
+    p.column = column;
+    p.part = part;
+    p.g = column / head_chunks;
+    p.h0 = p.g * per_kv + column % head_chunks * spec::heads;
     p.n_h = min(spec::heads, (p.g + 1) * per_kv - p.h0);
 }
 
+// The heads and the part of this block, as find_keys leaves them but where all blocks have keys.
+QN_DEV void find_heads(place &p)
+{
+    p.row = blockIdx.z;
+    take_part(p, blockIdx.x, blockIdx.y);
+}
+
 // Its keys. Up to spec::alone tiles stay in one block; a part has at least spec::least of them. false: it has
-// nothing to do. cached: is the key of the row itself in the cache?
+// nothing to do. Where all blocks have keys, those that start first take the parts of the first heads, so
+// that not all heads end with the last blocks. cached: is the key of the row itself in the cache?
 QN_DEV bool find_keys(place &p, const qn_state *st, bool cached)
 {
+    const u32 number = blockIdx.y * gridDim.x + blockIdx.x, column = number / gridDim.y;
     // All that may be asked for at once; there are at most 8 rows.
     const qn_row own = st->rows[p.row % 8];
     const int many = st->many, pos = st->pos + p.row, seq = st->seq, n_rows = st->n_rows;
@@ -94,9 +104,12 @@ QN_DEV bool find_keys(place &p, const qn_state *st, bool cached)
         share = max(spec::least, (n_tile + n_block - 1) / n_block);
         p.n_part = (n_tile + share - 1) / share;
     }
-    p.first = tile0 + (int)blockIdx.y * share;
+    if (p.n_part == n_block) {
+        take_part(p, column, number - column * gridDim.y);
+    }
+    p.first = tile0 + p.part * share;
     p.end = min(tile0 + n_tile, p.first + share);
-    return (int)blockIdx.y < p.n_part && p.row < n_rows;
+    return p.part < p.n_part && p.row < n_rows;
 }
 
 // Dimensions d and d + 1 of a query head, VEC floats a load; zero beyond k_dim and where there is no such

@@ -90,7 +90,7 @@ struct raw_rows {
     // Has this block the row's own key?
     QN_DEV_MEMBER bool owns_last(const place &p) const
     {
-        return spec::has_kv && (int)blockIdx.y == p.n_part - 1;
+        return spec::has_kv && p.part == p.n_part - 1;
     }
 
     // Units: the query heads, then k, then v.
@@ -305,16 +305,17 @@ QN_KERNEL(const qn_state *st, const float *q, i64 stride, const float *k, const 
     running r;
     find_heads(p);
     const i64 at = p.row * stride;
-    raw_rows rows = {
-        q + at, k + at + p.g * spec::k_dim, v + at + p.g * spec::v_dim, q_norm, k_norm, freq, k_cache,
-        v_cache};
-    const bool always = blockIdx.y == 0; // it has keys whatever the position is, which is still on its way
+    raw_rows rows = {q + at, k + at, v + at, q_norm, k_norm, freq, k_cache, v_cache};
+    // It has keys whatever the position is, which is still on its way, and constants whatever its heads are.
+    const bool always = blockIdx.y == 0 && spec::qk_weight == QKW_CHANNEL && per_kv % spec::heads == 0;
     if (always) {
         rows.fetch_constants(p);
     }
     if (!find_keys(p, st, !spec::has_kv)) {
         return;
     }
+    rows.k += p.g * spec::k_dim;
+    rows.v += p.g * spec::v_dim;
     if (!always) {
         rows.fetch_constants(p);
     }
