@@ -44,12 +44,12 @@ QN_DEV plane_ptr further(const plane_ptr &p, int q, int h, int s, int d)
                      p.n_group};
 }
 
-// To this lane's pieces of a lap. Lanes without groups read another's: their activations are zero.
-template <int DT> QN_DEV plane_ptr at_lap(const plane_ptr &p, int lap)
+// To the pieces of lane t of a lap's four. Lanes without groups read another's: their activations are zero.
+template <int DT> QN_DEV plane_ptr at_lap(const plane_ptr &p, int lap, int t)
 {
     using P = planes<DT>;
     const span s = lap_span(lap);
-    const int at = lap % whole_laps * 4 + threadIdx.x % 4, lane = whole_spans ? at : min(at, s.lanes - 1);
+    const int at = lap % whole_laps * 4 + t, lane = whole_spans ? at : min(at, s.lanes - 1);
     const int place = s.first + lane, index = s.first + lane * s.steps;
     // Of a header with two scales a group, the half that this lane's groups have.
     const int scale = P::s_groups == 1 ? place * P::s_bytes
@@ -73,14 +73,15 @@ template <int DT, class W> QN_DEV plane_ptr row_of(const columns<DT> &k, int r)
 
 template <int DT, class W> QN_DEV void point_at_unit(columns<DT> &k, const W &w)
 {
-    // Where no unit is left all read the last rows, so that the loads hang on no condition.
-    const int g = threadIdx.x % WARP / 4, tile = k.first + k.u.tile * TILE;
+    // Where no unit is left all lanes read one place, so that the loads hang on no condition and cost little.
+    const int t = k.more ? threadIdx.x % 4 : 0;
+    const int row =
+        k.more ? k.first + k.u.tile * TILE + threadIdx.x % WARP / 4 : k.last - (W::whole_tiles ? TILE : 1);
     if constexpr (W::whole_tiles) {
-        k.p[0] = at_lap<DT>(w.row((k.more ? tile : k.last - TILE) + g), k.u.lap);
+        k.p[0] = at_lap<DT>(w.row(row), k.u.lap, t);
     } else {
         for (int r = 0; r < ROWS; r++) {
-            const int row = k.more ? tile + g + 8 * r : k.last - 1;
-            k.p[r] = at_lap<DT>(w.row(min(row, k.last - 1)), k.u.lap);
+            k.p[r] = at_lap<DT>(w.row(min(row + 8 * r, k.last - 1)), k.u.lap, t);
         }
     }
 }
