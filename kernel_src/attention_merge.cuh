@@ -37,8 +37,8 @@ QN_DEV void write_record(running &r, float *values, float *sums, int n_h)
     }
 }
 
-// A lane's value of head h (of the block), divided, to where the next step reads it.
-QN_DEV void write_out(float v, int h, int c, float *out, u8 *q8_out)
+// A lane's value of head h, divided, to where the next step reads it.
+QN_DEV void write_one(float v, int h, int c, float *out, u8 *q8_out)
 {
     const int d = c * WARP + (int)threadIdx.x % WARP;
     if (spec::v_dim % WARP == 0 || d < spec::v_dim) {
@@ -49,47 +49,112 @@ QN_DEV void write_out(float v, int h, int c, float *out, u8 *q8_out)
     }
 }
 
-// The warps' records as one; a warp takes 32 dimensions of a head at a time. With one part it is the result.
+// What is merged goes by units, 32 dimensions of a head, of which a warp takes at_once at a time, step by
+// step: one after the other each would wait for its loads, shuffles and reductions.
+constexpr u32 units_of_warp = (spec::heads * v_groups + spec::warps - 1) / spec::warps;
+constexpr int at_once = units_of_warp < 4 ? units_of_warp : 4;
+// Every warp has whole turns of units.
+constexpr bool whole_turns =
+    per_kv % spec::heads == 0 && spec::heads * v_groups % (at_once * spec::warps) == 0;
+
+struct units {
+    int h[at_once], c[at_once], d[at_once]; // head of the block, its 32 dimensions, this lane's
+
+    // From unit u on; where there is none, the first once more.
+    QN_DEV_MEMBER units(u32 u, u32 n)
+    {
+#pragma unroll
+        for (int i = 0; i < at_once; i++) {
+            const u32 own = whole_turns || u + i * spec::warps < n ? u + i * spec::warps : u;
+            h[i] = own / v_groups;
+            c[i] = own % v_groups;
+            d[i] = c[i] * WARP + threadIdx.x % WARP;
+        }
+    }
+    QN_DEV_MEMBER bool inside(int i) const
+    {
+        return spec::v_dim % WARP == 0 || d[i] < spec::v_dim;
+    }
+};
+
+// Values of units, divided by their sums, to where the next step reads them.
+QN_DEV void write_out(const units &u, const float (&v)[at_once], const float (&sum)[at_once], float *out,
+                      u8 *q8_out, const place &p)
+{
+    float y[at_once];
+    int group[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; i++) {
+        y[i] = v[i] * ptx_reciprocal(sum[i]);
+        group[i] = (p.h0 + u.h[i]) * spec::v_dim / GROUP + u.c[i];
+        if (u.inside(i)) {
+            out[(p.h0 + u.h[i]) * spec::v_dim + u.d[i]] = y[i];
+        }
+    }
+    if (spec::q8_out) {
+        quantise_groups<spec::fine_out>(y, q8_out, spec::n_head * spec::v_dim, group);
+    }
+}
+
+// The warps' records as one. With one part it is the result.
 QN_DEV void merge_warps(const float *values, const float *sums, float *part, bool only, float *out,
                         u8 *q8_out, const place &p)
 {
     constexpr int TEAM = spec::warps > 8 ? 16 : spec::warps > 4 ? 8 : spec::warps > 2 ? 4 : spec::warps;
     const int lane = threadIdx.x % WARP;
+    const bool there = lane % TEAM < spec::warps; // a lane has the maximum and the sum of one warp
 #pragma unroll 1
-    for (u32 u = warp_index(); u < (u32)(p.n_h * v_groups); u += spec::warps) {
-        const int h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
-        // A lane has the maximum and the sum of one warp.
-        const bool there = lane % TEAM < spec::warps;
-        const float *own = sums + 2 * ((there ? lane % TEAM : 0) * spec::heads + h);
-        const float *from = values + h * record + d;
-        float top = own[0], v = 0.0f;
+    for (u32 u0 = warp_index(); u0 < (u32)(p.n_h * v_groups); u0 += at_once * spec::warps) {
+        const units u(u0, p.n_h * v_groups);
+        float top[at_once], f[at_once], sum[at_once], v[at_once];
 #pragma unroll
-        for (int i = 1; i < TEAM; i *= 2) {
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, i));
+        for (int i = 0; i < at_once; i++) {
+            const float *own = sums + 2 * ((there ? lane % TEAM : 0) * spec::heads + u.h[i]);
+            top[i] = f[i] = own[0];
+            sum[i] = own[1];
+            v[i] = 0.0f;
         }
-        const float f = there ? ptx_exp2(own[0] - top) : 0.0f;
-        float sum = f * own[1];
 #pragma unroll
-        for (int i = 1; i < TEAM; i *= 2) {
-            sum += __shfl_xor_sync(0xffffffffu, sum, i);
+        for (int d = 1; d < TEAM; d *= 2) {
+#pragma unroll
+            for (int i = 0; i < at_once; i++) {
+                top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffffu, top[i], d));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < at_once; i++) {
+            f[i] = there ? ptx_exp2(f[i] - top[i]) : 0.0f;
+            sum[i] *= f[i];
+        }
+#pragma unroll
+        for (int d = 1; d < TEAM; d *= 2) {
+#pragma unroll
+            for (int i = 0; i < at_once; i++) {
+                sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], d);
+            }
         }
 #pragma unroll
         for (int w = 0; w < spec::warps; w++) {
-            const float x =
-                spec::v_dim % WARP == 0 || d < spec::v_dim ? from[w * spec::heads * record] : 0.0f;
-            v += __shfl_sync(0xffffffffu, f, w) * x;
+#pragma unroll
+            for (int i = 0; i < at_once; i++) {
+                const float x = u.inside(i) ? values[(w * spec::heads + u.h[i]) * record + u.d[i]] : 0.0f;
+                v[i] += __shfl_sync(0xffffffffu, f[i], w) * x;
+            }
         }
         if (only) {
-            write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
+            write_out(u, v, sum, out, q8_out, p);
             continue;
         }
-        float *to = part + (i64)h * gridDim.y * part_size;
-        if (d < spec::v_dim) {
-            to[2 + d] = v;
-        }
-        if (c == 0 && lane == 0) {
-            to[0] = top;
-            to[1] = sum;
+#pragma unroll
+        for (int i = 0; i < at_once; i++) {
+            float *to = part + u.h[i] * (gridDim.y * part_size);
+            if (u.inside(i)) {
+                to[2 + u.d[i]] = v[i];
+            }
+            if (u.c[i] == 0 && lane == 0) {
+                to[0] = top[i];
+                to[1] = sum[i];
+            }
         }
     }
 }
@@ -157,7 +222,7 @@ QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, 
                     v += __shfl_sync(0xffffffffu, w_k, (k0 + k) % WARP) * more[k];
                 }
             }
-            write_out(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
+            write_one(v * ptx_reciprocal(sum), p.h0 + h, c, out, q8_out);
         }
     }
 }

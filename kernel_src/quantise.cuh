@@ -4,7 +4,7 @@
 // 16 bytes side by side (64 bytes apart cost four times the cycles of L1). FINE rows have a d for values 0-15
 // and one for values 16-31: [place] {d, d, d * sum, d * sum}. Which rows are: the constants fine_in and
 // fine_out of a program (runtime/cuda/lower.h: qn_cuda_fine). Rows begin at multiples of 16 bytes. defines:
-// q8_row_bytes, q8_scales, quantise_group, whole_group, load_act
+// q8_row_bytes, q8_scales, quantise_group, quantise_groups, whole_group, load_act
 #ifndef QN_QUANTISE_CUH
 #define QN_QUANTISE_CUH
 #include "planes.cuh"
@@ -50,12 +50,6 @@ QN_DEV float code_factor(float top)
     return top < 1e-30f ? 0.0f : 127.0f * ptx_reciprocal(top);
 }
 
-// Of 22 bits, so that its product with 1.5 * 2^23 is exact (gemv_cols.cuh).
-QN_DEV float step_of(float top)
-{
-    return __uint_as_float(__float_as_uint(top * (1.0f / 127.0f)) & ~3u);
-}
-
 // A warp writes group g of the row at `q8`, each half of it by its own largest value; lane i holds value i.
 QN_DEV void quantise_halves(float v, u8 *q8, int n, int g)
 {
@@ -68,27 +62,51 @@ QN_DEV void quantise_halves(float v, u8 *q8, int n, int g)
     const int low_sum = ptx_warp_add(upper ? 0 : code), high_sum = ptx_warp_add(upper ? code : 0);
     q8[(lane / 16 * places + place) * 16 + lane % 16] = (u8)(i8)code;
     if (lane == 0) {
-        const float d0 = step_of(low), d1 = step_of(high);
+        const float d0 = low * (1.0f / 127.0f), d1 = high * (1.0f / 127.0f);
         ((f32x4 *)(q8 + places * 32))[place] = f32x4{d0, d1, d0 * (float)low_sum, d1 * (float)high_sum};
     }
 }
 
-// A warp writes group g of the row at `q8`; lane i holds value i.
-template <bool FINE> QN_DEV void quantise_group(float v, u8 *q8, int n, int g)
+// A warp writes groups g[0] .. g[N - 1] of the row at `q8`; lane i holds value i of each. Step by step, so
+// that they do not wait one after the other.
+template <bool FINE, int N> QN_DEV void quantise_groups(const float (&v)[N], u8 *q8, int n, const int (&g)[N])
 {
     if constexpr (FINE) {
-        quantise_halves(v, q8, n, g);
+        for (int i = 0; i < N; i++) {
+            quantise_halves(v[i], q8, n, g[i]);
+        }
         return;
     }
-    const int lane = threadIdx.x % WARP, places = n_places(n / GROUP), place = place_of(n / GROUP, g);
-    // Bits of numbers that are not negative are in the numbers' order; those of NaN are above all.
-    const float top = __uint_as_float(ptx_warp_max(__float_as_uint(fabsf(v)))), d = step_of(top);
-    const int code = __float2int_rn(v * code_factor(top));
-    const int sum = ptx_warp_add(code);
-    q8[(lane / 16 * places + place) * 16 + lane % 16] = (u8)(i8)code;
-    if (lane == 0) {
-        ((f32x2 *)(q8 + places * 32))[place] = f32x2{d, d * (float)sum};
+    const int lane = threadIdx.x % WARP, places = n_places(n / GROUP);
+    float top[N];
+    int code[N], sum[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        // Bits of numbers that are not negative are in the numbers' order; those of NaN are above all.
+        top[i] = __uint_as_float(ptx_warp_max(__float_as_uint(fabsf(v[i]))));
     }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        code[i] = __float2int_rn(v[i] * code_factor(top[i]));
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        sum[i] = ptx_warp_add(code[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int place = place_of(n / GROUP, g[i]);
+        const float d = top[i] * (1.0f / 127.0f);
+        q8[(lane / 16 * places + place) * 16 + lane % 16] = (u8)(i8)code[i];
+        if (lane == 0) {
+            ((f32x2 *)(q8 + places * 32))[place] = f32x2{d, d * (float)sum[i]};
+        }
+    }
+}
+
+template <bool FINE> QN_DEV void quantise_group(float v, u8 *q8, int n, int g)
+{
+    quantise_groups<FINE, 1>({v}, q8, n, {g});
 }
 
 // Of a group whose values several blocks make, lane i's value i if `mine`, else another block's: the block
