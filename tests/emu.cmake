@@ -217,6 +217,11 @@ set_tests_properties(emu-sample emu-sample-large PROPERTIES LABELS emu TIMEOUT $
 # --check's machinery over the lowered lists: each step's kernels on its real inputs against the reference function.
 emu_executable(emu_check emu_kernels ${emu_dir}/emu_check.c ${emu_dir}/emu_exec.c ${emu_dir}/emu_operands.c)
 target_link_libraries(emu_check PRIVATE room_engine)
+# 8-bit products as phases of one launch.
+add_test(NAME emu-model-mix-Q4_K_M-persistent
+         COMMAND emu_model ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf ${emu_goldens}/quants/llama-mix-Q4_K_M.tokens
+                 ${emu_goldens}/quants/llama-mix-Q4_K_M.xlogits 64 1.5e-4 persistent)
+set_tests_properties(emu-model-mix-Q4_K_M-persistent PROPERTIES LABELS emu TIMEOUT ${hang})
 add_test(NAME emu-check-mix-Q4_K_M COMMAND emu_check ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf)
 set_tests_properties(emu-check-mix-Q4_K_M PROPERTIES LABELS emu TIMEOUT ${hang})
 foreach(name IN LISTS emu_models)

@@ -99,7 +99,7 @@ static inline u32 ptx_load_acquire(const u32 *p, EMU_SITE)
 
 static inline u32 ptx_load_relaxed(const u32 *p, EMU_SITE)
 {
-    return emu_load_acquire(p, file, line); // more than it promises
+    return emu_load_relaxed(p, file, line);
 }
 
 static inline void ptx_store_word(u64 *p, u64 v, EMU_SITE)

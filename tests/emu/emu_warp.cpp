@@ -322,7 +322,7 @@ uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t c
     return old;
 }
 
-uint32_t emu_load_acquire(const uint32_t *p, const char *file, int line)
+uint32_t emu_load_relaxed(const uint32_t *p, const char *file, int line)
 {
     const emu_site site = {file, line, nullptr};
     if ((uintptr_t)p % sizeof *p) {
@@ -330,8 +330,14 @@ uint32_t emu_load_acquire(const uint32_t *p, const char *file, int line)
     }
     emu_yield(site);
     emu_access(p, sizeof *p, EMU_ATOMIC, site);
-    emu_sync_acquire(p);
     return *p;
+}
+
+uint32_t emu_load_acquire(const uint32_t *p, const char *file, int line)
+{
+    const uint32_t v = emu_load_relaxed(p, file, line);
+    emu_sync_acquire(p);
+    return v;
 }
 
 uint64_t emu_load_word(const uint64_t *p, size_t align, const char *file, int line)
