@@ -50,6 +50,12 @@ QN_DEV float code_factor(float top)
     return top < 1e-30f ? 0.0f : 127.0f * ptx_reciprocal(top);
 }
 
+// The step of a group: of 22 bits, so that its product with 1.5 * 2^23 is exact (columns.cuh).
+QN_DEV float step_of(float top)
+{
+    return __uint_as_float(__float_as_uint(top * (1.0f / 127.0f)) & ~3u);
+}
+
 // A warp writes group g of the row at `q8`, each half of it by its own largest value; lane i holds value i.
 QN_DEV void quantise_halves(float v, u8 *q8, int n, int g)
 {
@@ -62,7 +68,7 @@ QN_DEV void quantise_halves(float v, u8 *q8, int n, int g)
     const int low_sum = ptx_warp_add(upper ? 0 : code), high_sum = ptx_warp_add(upper ? code : 0);
     q8[(lane / 16 * places + place) * 16 + lane % 16] = (u8)(i8)code;
     if (lane == 0) {
-        const float d0 = low * (1.0f / 127.0f), d1 = high * (1.0f / 127.0f);
+        const float d0 = step_of(low), d1 = step_of(high);
         ((f32x4 *)(q8 + places * 32))[place] = f32x4{d0, d1, d0 * (float)low_sum, d1 * (float)high_sum};
     }
 }
@@ -96,7 +102,7 @@ template <bool FINE, int N> QN_DEV void quantise_groups(const float (&v)[N], u8 
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const int place = place_of(n / GROUP, g[i]);
-        const float d = top[i] * (1.0f / 127.0f);
+        const float d = step_of(top[i]);
         q8[(lane / 16 * places + place) * 16 + lane % 16] = (u8)(i8)code[i];
         if (lane == 0) {
             ((f32x2 *)(q8 + places * 32))[place] = f32x2{d, d * (float)sum[i]};
