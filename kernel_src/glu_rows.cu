@@ -7,24 +7,6 @@
 constexpr int n = spec::n_ff, wide = spec::half_in ? 8 : 4, chunks = n / wide;
 constexpr int per_thread = (chunks + spec::threads - 1) / spec::threads;
 
-// 1 / (1 + e^-x), to some units in the last place.
-QN_DEV float logistic(float x)
-{
-    return ptx_reciprocal(1.0f + ptx_exp2(-1.44269504088896340736f * x));
-}
-
-// gelu: 0.5 (1 + tanh u) is the logistic function of 2 u.
-QN_DEV float gate(float x)
-{
-    if constexpr (spec::act == ACT_SILU) {
-        return x * logistic(x);
-    } else if constexpr (spec::act == ACT_GELU) {
-        return x * logistic(2.0f * 0.79788456080286535588f * x * (1.0f + 0.044715f * x * x));
-    } else {
-        return activate<spec::act>(x);
-    }
-}
-
 QN_ENTRY(spec::threads, spec::threads <= 512 ? 1024 / spec::threads : 1)
 QN_KERNEL(const qn_state *st, const u8 *y, float *row_scale, float *out, i64 out_stride, const float *bg,
           const float *sg, const float *bu, const float *su, u16 *half)
@@ -65,7 +47,7 @@ QN_KERNEL(const qn_state *st, const u8 *y, float *row_scale, float *out, i64 out
                 a += gate_bias[wide * c + e];
                 b += up_bias[wide * c + e];
             }
-            v[k][e] = gate(a) * b;
+            v[k][e] = activate<spec::act>(a) * b;
             top = fmaxf(top, there ? fabsf(v[k][e]) : 0.0f);
         }
     }

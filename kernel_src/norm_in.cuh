@@ -75,7 +75,7 @@ QN_DEV void quantise_quad(const f32x4 &v, u8 *q8, int at, bool there)
     const float top =
         __uint_as_float(lanes_max(max(max(__float_as_uint(fabsf(v.x)), __float_as_uint(fabsf(v.y))),
                                       max(__float_as_uint(fabsf(v.z)), __float_as_uint(fabsf(v.w))))));
-    const float d = top * (1.0f / 127.0f), f = code_factor(top);
+    const float d = step_of(top), f = code_factor(top);
     const int c[4] = {__float2int_rn(v.x * f), __float2int_rn(v.y * f), __float2int_rn(v.z * f),
                       __float2int_rn(v.w * f)};
     const float sum = d * (float)lanes_sum(c[0] + c[1] + c[2] + c[3]);

@@ -1,10 +1,10 @@
-// quantise.cuh: activations as 8-bit groups of 32: code = round(x / d), d = max |x| / 127, and d * sum of
-// codes. A row of n values: [place][16] codes of values 0-15, [place][16] codes of values 16-31, [place] {d,
-// d * sum}; a group stands at the place that its weights have (planes.cuh), so that the lanes of a warp read
-// 16 bytes side by side (64 bytes apart cost four times the cycles of L1). FINE rows have a d for values 0-15
-// and one for values 16-31: [place] {d, d, d * sum, d * sum}. Which rows are: the constants fine_in and
-// fine_out of a program (runtime/cuda/lower.h: qn_cuda_fine). Rows begin at multiples of 16 bytes. defines:
-// q8_row_bytes, q8_scales, quantise_group, quantise_groups, whole_group, load_act
+// quantise.cuh: activations as 8-bit groups of 32: code = round(x / d), d = max |x| / 127 in 22 bits, and d *
+// sum of codes. A row: [place][16] codes of values 0-15, [place][16] codes of values 16-31, [place] {d, d *
+// sum}; a group stands at the place that its weights have (planes.cuh), so that the lanes of a warp read 16
+// bytes side by side (64 bytes apart: four times the cycles of L1). FINE rows (constants fine_in, fine_out;
+// runtime/cuda/lower.h: qn_cuda_fine) have a d for values 0-15 and one for values 16-31: [place] {d, d, d *
+// sum, d * sum}. Rows begin at multiples of 16 bytes. defines: q8_row_bytes, q8_scales, code_factor, step_of,
+// quantise_group, quantise_groups, whole_group, load_act
 #ifndef QN_QUANTISE_CUH
 #define QN_QUANTISE_CUH
 #include "planes.cuh"

@@ -129,7 +129,7 @@ static void grid_text(const qn_cuda_action *a, char text[64])
             snprintf(text + used, 64 - used, "%s%s", times, a->rows == QN_ROWS_OUTPUTS ? "outs" : "rows");
         } else {
             snprintf(text + used, 64 - used, "%s%u%s", times, a->grid[i],
-                     i == 0 && a->rows_share ? "/rows" : "");
+                     i == 1 && a->rows_share ? "/rows" : "");
         }
         used = strlen(text);
     }

@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 LABEL = "QN_TURN:"
-MADE = re.compile(r"^(?:@!?%\w+\s+)?([a-z][\w.:]*)\s+(\{[^}]*\}|%\w+(?:\|%\w+)?)\s*,")
+MADE = re.compile(r"^\{?\s*(?:@!?%?\w+\s+)?([a-z][\w.:]*)\s+(\{[^}]*\}|%\w+(?:\|%\w+)?)\s*,")
 NOTHING_MADE = ("st.", "red.", "bar", "cp.", "prefetch", "mbarrier.init", "stmatrix")
 
 
