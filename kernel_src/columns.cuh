@@ -26,7 +26,8 @@ constexpr int none_at = (beside_at + phase_places * SCALE_BYTES + 15) / 16 * 16;
 constexpr int COL_BYTES = (none_at + 16 + 63) / 128 * 128 + 64;
 // Long rows come by bulk copies, with a barrier for each span, from barriers_at on: a unit waits for its own
 // (rows of one span are there sooner by copies of 16 bytes).
-constexpr bool bulk = QN_VARIANT >= 90 && n_phase == 1 && n_span > 1;
+constexpr bool odd = !fine && n_place % 2 != 0; // the last of what is beside codes is half of 16 bytes
+constexpr bool bulk = QN_VARIANT >= 90 && n_phase == 1 && n_span > 1 && !odd;
 constexpr int barriers_at = COLS * COL_BYTES, sums_at = barriers_at + (n_span + 1) / 2 * 16;
 constexpr bool whole_spans = n_group % SPAN == 0;
 
@@ -105,7 +106,7 @@ QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
     u8 *acts = qn_shared<u8>(0);
     const int first = phase * spec::phase * SPAN;
     const int n = n_phase == 1 ? n_place : min(phase_places, n_place - first);
-    const int n_beside = (n * SCALE_BYTES + 15) / 16, pieces = 2 * n + n_beside;
+    const int n_beside = n * SCALE_BYTES / 16, pieces = 2 * n + n_beside;
     const i64 stride = q8_row_bytes<fine>(spec::n_in);
     for (int i = threadIdx.x; i < COLS * pieces; i += WARP * spec::warps) {
         const int col = i / pieces, at = i % pieces, hi = at >= n, beside = at >= 2 * n;
@@ -115,6 +116,14 @@ QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
         const int to = beside ? beside_at + (at - 2 * n) * 16 : hi ? hi_at + (at - n) * 16 : at * 16;
         ptx_copy_async16(acts + col * COL_BYTES + to, q8 + (col < n_col ? col * stride + from : 0),
                          col < n_col);
+    }
+    if constexpr (odd) {
+        if (n % 2 != 0 && threadIdx.x < COLS) {
+            const int at = (n - 1) * SCALE_BYTES, from = n_place * 32 + first * SCALE_BYTES + at;
+            const u8 *row = q8 + threadIdx.x * stride;
+            *(q8_scales<fine> *)(acts + threadIdx.x * COL_BYTES + beside_at + at) =
+                (int)threadIdx.x < n_col ? *(const q8_scales<fine> *)(row + from) : q8_scales<fine>{};
+        }
     }
     ptx_copy_commit();
 }

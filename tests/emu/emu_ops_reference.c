@@ -64,8 +64,15 @@ static int check_q8_outputs(const emu_case *c, qn_exec *emu, const qn_cuda_list 
 /* The nth product of 8-bit activations in a list. */
 static const qn_cuda_action *find_q8(const qn_exec *emu, const qn_cuda_list *list, int nth)
 {
-    const qn_cuda_action *a = emu_find_action(emu, list, "linear_q8", nth);
-    return a ? a : emu_find_action(emu, list, "linear_cols", nth);
+    const qn_cuda_action *a = emu_find_action(emu, list, "linear_q8", nth), *first;
+    if (a) {
+        return a;
+    }
+    first = a = emu_find_action(emu, list, "linear_cols", 0); /* of a step: one for each number of columns */
+    for (int i = 1; nth > 0 && a && a->step == first->step; i++) {
+        a = emu_find_action(emu, list, "linear_cols", i);
+    }
+    return a;
 }
 
 static bool has_const(const qn_exec *emu, const qn_cuda_action *a, const char *text)
