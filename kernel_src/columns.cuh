@@ -94,7 +94,7 @@ QN_DEV void take_span(const u8 *q8, int index, int n_col)
 }
 
 // Asks for the activations of a phase, from rows as quantise.cuh has them; columns that are not there are
-// zero. They stand when columns_stand returns, and in it span_stands.
+// zero, or as the first. They stand when columns_stand returns, and in it span_stands.
 QN_DEV void take_columns(const u8 *q8, int phase, int n_col)
 {
     if constexpr (bulk) {

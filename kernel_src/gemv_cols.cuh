@@ -361,7 +361,8 @@ QN_DEV void do_steps(columns<DT> &k, const group<DT> head[ROWS], const lap_part 
         for (int r = 0; r < ROWS; r++) {
             unpack_words(a[r / 2], k.c[r][STEP], r % 2);
             f[r] = step_affine(k.c[r][STEP], head[r],
-                               whole_spans ? STEP : part.s.first + part.lane * part.s.steps + STEP);
+                               whole_spans ? part.lane % 2 * 4 + STEP
+                                           : part.s.first + part.lane * part.s.steps + STEP);
         }
     }
 #pragma unroll

@@ -1,6 +1,6 @@
 // glu_cols.cu: the `glu` op for up to 8 rows at once, quantised weights and 8-bit activations: as glu_q8.cu,
 // with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive outputs (a
-// multiple of 32 where q8_out). block: 32 * spec::warps; shared: sums_at bytes (gemv_cols.cuh) and 8 *
+// multiple of 32 where q8_out). block: 32 * spec::warps; shared: sums_at bytes (columns.cuh) and cols *
 // (slices * (2 * chunk + PAD) + 1) floats.
 #include "gemv_cols.cuh"
 

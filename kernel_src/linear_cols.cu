@@ -1,7 +1,7 @@
 // linear_cols.cu: the `linear` op for up to 8 rows at once, quantised weights and 8-bit activations: as
 // linear_q8.cu, with each weight read once for all rows. grid: (blocks); a block does `chunk` consecutive
-// outputs (a multiple of 32 where norm_next). block: 32 * spec::warps; shared: sums_at bytes (gemv_cols.cuh)
-// and 8 * (slices * (chunk + PAD) + 1) floats.
+// outputs (a multiple of 32 where norm_next). block: 32 * spec::warps; shared: sums_at bytes (columns.cuh)
+// and cols * (slices * (chunk + PAD) + 1) floats.
 #include "epilogue.cuh"
 #include "gemv_cols.cuh"
 

@@ -170,7 +170,8 @@ static int make_linear(emu_case *c, const int *f)
  * longest do not fit beside each other in shared memory, and have outputs of a second type. */
 static int make_linear_long(emu_case *c, const int *f)
 {
-    static const qn_type some[7] = {QN_Q4_0, QN_Q5_1, QN_Q8_0, QN_Q2_K, QN_Q4_K, QN_Q6_K, QN_BF16};
+    static const qn_type some[10] = {QN_Q4_0, QN_Q5_1, QN_Q8_0,   QN_Q2_K, QN_Q4_K,
+                                     QN_Q6_K, QN_BF16, QN_IQ4_XS, QN_Q3_K, QN_Q5_K};
     static const int of_32[6] = {1088, 2176, 3840, 4096, 4448, 8736},
                      of_256[6] = {1280, 2304, 3840, 4096, 4608, 8448};
     qn_type type = some[f[0]], second = type == QN_Q8_0 ? QN_Q4_0 : QN_Q8_0;
@@ -567,7 +568,7 @@ const emu_factors emu_all_factors[] = {
     {"linear", 10, {6, 3, 3, 3, 2, 3, 2, 2, 2, 2}, make_linear_epilogue, false},
     {"linear", 5, {3, 4, 3, 2, 2}, make_chain, false},
     {"linear", 6, {3, 3, 5, 2, 2, 2}, emu_make_post, true},
-    {"linear", 2, {7, 6}, make_linear_long, false},
+    {"linear", 2, {10, 6}, make_linear_long, false},
     {"linear", 1, {N_TYPES}, emu_make_fp8, true},
     {"linear", 7, {4, 3, 2, 4, 4, 2, 2}, emu_make_act_chain, true},
     {"glu", 7, {N_TYPES, 4, 3, 4, 2, 2, 2}, make_glu, false},
