@@ -163,10 +163,7 @@ QN_DEV void merge_warps(const float *values, const float *sums, float *part, boo
 // units, with their maxima and sums, before it uses any.
 QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, const place &p)
 {
-    constexpr u32 FIRST = 16, MORE = 8, UNITS = (spec::heads * v_groups + spec::warps - 1) / spec::warps;
-    constexpr u32 AT_ONCE = UNITS < 4 ? UNITS : 4;
-    // Every warp has whole turns of units.
-    constexpr bool even = per_kv % spec::heads == 0 && spec::heads * v_groups % (AT_ONCE * spec::warps) == 0;
+    constexpr u32 FIRST = 16, MORE = 8, AT_ONCE = at_once;
     const u32 lane = threadIdx.x % WARP, n = n_part, n_unit = p.n_h * v_groups;
     const u32 head_size = gridDim.y * part_size;
 #pragma unroll 1
@@ -175,7 +172,7 @@ QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, 
 #pragma unroll
         for (u32 i = 0; i < AT_ONCE; i++) {
             const u32 u = u0 + i * spec::warps, d = u % v_groups * WARP + lane;
-            const bool there = even || u < n_unit, inside = spec::v_dim % WARP == 0 || d < spec::v_dim;
+            const bool there = whole_turns || u < n_unit, inside = spec::v_dim % WARP == 0 || d < spec::v_dim;
             const float *from = parts + u / v_groups * head_size, *sums = from + lane * part_size;
             m[i] = -QN_INF;
             l[i] = 0.0f;
@@ -192,7 +189,7 @@ QN_DEV void merge_parts(const float *parts, int n_part, float *out, u8 *q8_out, 
 #pragma unroll
         for (u32 i = 0; i < AT_ONCE; i++) {
             const u32 u = u0 + i * spec::warps, h = u / v_groups, c = u % v_groups, d = c * WARP + lane;
-            if (!even && u >= n_unit) {
+            if (!whole_turns && u >= n_unit) {
                 break;
             }
             const float *from = parts + h * head_size;

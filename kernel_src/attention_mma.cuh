@@ -11,8 +11,7 @@
 // others leave only when they know the position, and take places until then; block: 32 * spec::warps; shared:
 // the larger of the warps' rings (warps * warp_bytes) and their records (warps * heads * (record + 2) + 4
 // floats). parts: [rows][n_head][n_split][v_dim + 2]: maximum, sum, values not yet divided. arrived:
-// [rows][n_head_kv
-// * head_chunks] counters, zero before and after.
+// [rows][n_head_kv * head_chunks] counters, zero before and after.
 #ifndef QN_ATTENTION_MMA_CUH
 #define QN_ATTENTION_MMA_CUH
 #include "kv_q8.cuh"
