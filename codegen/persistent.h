@@ -23,13 +23,24 @@ typedef struct qn_persistent_part {
     int threads;             /* a block of it; a multiple of 32, at most the kernel's */
     uint32_t grid[3];
     bool passes; /* has the grid more blocks than the launch? */
+    bool rings;  /* can its template bring weights through the ring (kernel_src/ring.cuh)? */
     qn_persistent_arg args[QN_PERSISTENT_ARGS];
     int n_arg;
 } qn_persistent_part;
 
-/* Writes the source of a kernel of `threads` threads a block: part i is what a phase with program i runs. All
- * parts are of the same variant. n_word: words of the launch. The symbol carries a hash of the text. */
-int qn_source_persistent(qn_source *out, const qn_persistent_part *parts, int n_part, int n_word, int threads,
-                         int variant, qn_err *err);
+/* The launch. Shared memory from ring_at on, ring_bytes of it, is a ring, and a warp more than `threads` fills
+ * it; 0: there is none. */
+typedef struct qn_persistent_launch {
+    int n_word;  /* words of the launch */
+    int threads; /* of a block, that do phases */
+    uint32_t ring_at, ring_bytes;
+    int writers; /* threads of the ring's */
+    int variant;
+} qn_persistent_launch;
+
+/* Writes the source of a kernel: part i is what a phase with program i runs. All parts are of the same
+ * variant. The symbol carries a hash of the text. */
+int qn_source_persistent(qn_source *out, const qn_persistent_part *parts, int n_part,
+                         const qn_persistent_launch *launch, qn_err *err);
 
 #endif

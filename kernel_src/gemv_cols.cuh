@@ -92,7 +92,7 @@ template <int DT, class W> QN_DEV void load_step(columns<DT> &k, int step)
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         if (is_step(s, step)) {
-            load_codes<DT, true>(k.c[r][step], row_of<DT, W>(k, r), step * s.lanes);
+            load_codes<DT, STREAM_HERE>(k.c[r][step], row_of<DT, W>(k, r), step * s.lanes);
         }
     }
 }

@@ -1,10 +1,12 @@
 // gemv_q8.cuh: rows of quantised weights times one row of 8-bit activations. A warp keeps its slice of the
 // activations in registers and streams rows, of which spec::ahead are on their way while one is multiplied.
 // A long row is shared by spec::slices warps, some spans each. Partial sums go to shared memory.
-// defines: gemv_rows, load_first, load_slice, row_sum, rms_factor
+// In a phase of the persistent kernel rows come through a ring in shared memory where they can (ring.cuh).
+// defines: gemv_rows, load_first, load_slice, row_sum, rms_factor, job_of, stage_rows
 #ifndef QN_GEMV_Q8_CUH
 #define QN_GEMV_Q8_CUH
 #include "quantise.cuh"
+#include "ring.cuh"
 
 constexpr int n_group = spec::n_in / GROUP;
 constexpr int n_span = (n_group + SPAN - 1) / SPAN;
@@ -147,9 +149,8 @@ template <int DT> QN_DEV plane_ptr lane_planes(const plane_ptr &p)
                      p.s + ptx_opaque(scale * P::s_bytes), p.d + ptx_opaque(scale * P::d_bytes), p.n_group};
 }
 
-template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows, i64 row)
+template <int DT, int HOW> QN_DEV void load_planes(row_slice<DT> &r, const plane_ptr &p)
 {
-    const plane_ptr p = row_planes<DT>(w, n_rows, spec::n_in, row);
     if constexpr (whole_spans) {
         const plane_ptr mine = lane_planes<DT>(p);
 #pragma unroll
@@ -159,7 +160,7 @@ template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows
             }
 #pragma unroll
             for (int t = 0; t < 4; t++) {
-                load_codes(r.g[i][t], mine, i * SPAN + t * WARP);
+                load_codes<DT, HOW>(r.g[i][t], mine, i * SPAN + t * WARP);
             }
             if (planes<DT>::s_groups == 8) {
                 load_header<DT>(r.s[i], r.d[i], mine, i * (SPAN / 8));
@@ -173,7 +174,7 @@ template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows
             const unit u = my_unit(i);
 #pragma unroll
             for (int t = 0; t < 4; t++) {
-                load_codes(r.g[i][t], p, ptx_opaque(place_in_unit(u, t)));
+                load_codes<DT, HOW>(r.g[i][t], p, ptx_opaque(place_in_unit(u, t)));
             }
             if (planes<DT>::s_groups == 8) {
                 load_header<DT>(r.s[i], r.d[i], p, ptx_opaque(u.number / 2));
@@ -188,13 +189,18 @@ template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows
 #pragma unroll
         for (int t = 0; t < 4; t++) {
             if (has_group(sp, t)) {
-                load_codes(r.g[i][t], p, sp.first + t * sp.lanes + lane);
+                load_codes<DT, HOW>(r.g[i][t], p, sp.first + t * sp.lanes + lane);
             }
         }
         if (planes<DT>::s_groups == 8 && has_group(sp, 0)) {
             load_header<DT>(r.s[i], r.d[i], p, (sp.first + lane * sp.steps) / 8);
         }
     }
+}
+
+template <int DT> QN_DEV void load_row(row_slice<DT> &r, const u8 *w, i64 n_rows, i64 row)
+{
+    load_planes<DT, STREAM>(r, row_planes<DT>(w, n_rows, spec::n_in, row));
 }
 
 // This lane's part of the product.
@@ -234,18 +240,76 @@ template <int DT> struct rows_ahead {
 // line behind them.
 constexpr int early_rows = qn_in_phase ? 1 : spec::ahead;
 
-// This team's first rows of [first, last), before the activations are there: from the from-th on, `to` in
-// all.
+// Rows of a stage of the ring; 0: they are asked for by those who multiply them. W::step: rows that must be
+// in one stage, 1 or 2.
 template <int DT, class W>
-QN_DEV void load_first(rows_ahead<DT> &r, const W &w, int first, int last, int from = 0, int to = early_rows)
+constexpr int stage_rows = ring_rows(plane_row_of<DT>(spec::n_in), n_team, W::step, qn_ring_bytes);
+
+// Rows [first, last) as what a lane of the ring's writer brings. w.plane<ROWS>(job, tensor, plane): a plane of
+// the tensors that the rows are of. False: they do not come through the ring.
+template <int DT, class W> QN_DEV bool job_of(ring_job &j, const W &w, int first, int last, int lane)
 {
-    const int row = first + threadIdx.x / WARP / spec::slices;
+    constexpr int rows = stage_rows<DT, W>;
+    if constexpr (rows > 0) {
+        j = ring_job{first,         last,    rows, plane_row_of<DT>(spec::n_in).all(),
+                     spec::slices,  W::step - 1, nullptr, 0, 0, 0, 0};
+        w.template plane<rows>(j, lane / RING_PLANES, lane % RING_PLANES);
+    }
+    return rows > 0;
+}
+
+// Where a team's rows come from: `first` is the first of its block, which begins stage `stage` of the ring,
+// if there is one.
+struct rows_from {
+    int first, last;
+    u32 stage;
+};
+
+// `before`: stages of this phase before the first row's.
+template <int DT, class W> QN_DEV rows_from rows_of(const W &, int first, int last, u32 before = 0)
+{
+    rows_from from = {first, last, 0};
+    if constexpr (stage_rows<DT, W> > 0) {
+        from.stage = ((const ring_head *)qn_ring())->first + before;
+    }
+    return from;
+}
+
+// A row into registers: out of the ring, or on its way. w.load(r, row) asks memory for it; w.place<ROWS>(i):
+// where the i-th row of a stage of the ring stands in it.
+template <int DT, class W>
+QN_DEV void bring_row(row_slice<DT> &r, const W &w, int row, const rows_from &from)
+{
+    if constexpr (stage_rows<DT, W> > 0) {
+        constexpr int rows = stage_rows<DT, W>;
+        constexpr u32 slots = ring_slots(qn_ring_bytes);
+        const int at = row - from.first;
+        const u32 stage = from.stage + at / rows;
+        const u8 *weights = ring_wait(qn_ring(), stage, slots);
+        load_planes<DT, FROM_SHARED>(
+            r, row_planes<DT>(weights, rows, spec::n_in, w.template place<rows>(at % rows)));
+        ring_done(qn_ring(), stage, slots);
+    } else {
+        w.load(r, row);
+    }
+}
+
+// This team's first rows, before the activations are there: from the i-th on, `to` in all; out of the ring
+// all of them at the first call.
+template <int DT, class W>
+QN_DEV void load_first(rows_ahead<DT> &r, const W &w, const rows_from &from, int i = 0, int to = early_rows)
+{
+    constexpr bool ring = stage_rows<DT, W> > 0;
+    const int row = from.first + threadIdx.x / WARP / spec::slices;
 #pragma unroll
-    for (int i = from; i < to; i++) {
-        if (row + i * n_team < last) {
-            w.load(r.r[i], row + i * n_team);
+    for (int k = 0; k < spec::ahead; k++) {
+        if (ring ? i > 0 : k < i || k >= to) {
+            continue;
+        }
+        if (row + k * n_team < from.last) {
+            bring_row(r.r[k], w, row + k * n_team, from);
         } else {
-            no_value(r.r[i]);
+            no_value(r.r[k]);
         }
     }
 }
@@ -261,23 +325,32 @@ QN_DEV float warp_sum_pair(float a, float b)
     return v;
 }
 
+// Stages that rows [first, last) take.
+template <int DT, class W> QN_DEV u32 stages_of(int first, int last)
+{
+    constexpr int rows = stage_rows<DT, W>;
+    return rows > 0 ? (u32)(last - first + rows - 1) / (rows > 0 ? rows : 1) : 0;
+}
+
 // This lane's part of a row's product; the row that its registers hold next is sent for.
 template <int DT, class W>
-QN_DEV float next_row(const W &w, row_slice<DT> &r, int row, int last, const slice &s)
+QN_DEV float next_row(const W &w, row_slice<DT> &r, int row, const rows_from &from, const slice &s)
 {
     const float sum = dot_row(r, s);
-    if (row + spec::ahead * n_team < last) {
-        w.load(r, row + spec::ahead * n_team);
+    if (row + spec::ahead * n_team < from.last) {
+        bring_row(r, w, row + spec::ahead * n_team, from);
     }
     return sum;
 }
 
 // A team's rows I and I + 1, n_team apart, of the spec::ahead that it has under way; `row`: row I.
 template <int I, int DT, class W>
-QN_DEV void gemv_turn(const W &w, int row, int first, int last, rows_ahead<DT> &r, const slice &s, float *res)
+QN_DEV void gemv_turn(const W &w, int row, const rows_from &from, rows_ahead<DT> &r, const slice &s,
+                      float *res)
 {
     const int part = threadIdx.x / WARP % spec::slices, lane = threadIdx.x % WARP;
-    const float a = next_row(w, r.r[I], row, last, s);
+    const int first = from.first, last = from.last;
+    const float a = next_row(w, r.r[I], row, from, s);
     if constexpr (I + 1 == spec::ahead) { // the last one of an odd number
         const float sum = warp_sum(a);
         if (lane == 0) {
@@ -286,7 +359,7 @@ QN_DEV void gemv_turn(const W &w, int row, int first, int last, rows_ahead<DT> &
     } else {
         float b = 0.0f;
         if (row + n_team < last) {
-            b = next_row(w, r.r[I + 1], row + n_team, last, s);
+            b = next_row(w, r.r[I + 1], row + n_team, from, s);
         }
         const float sum = warp_sum_pair(a, b);
         const int mine = lane < WARP / 2 ? row : row + n_team;
@@ -295,20 +368,23 @@ QN_DEV void gemv_turn(const W &w, int row, int first, int last, rows_ahead<DT> &
         }
         if constexpr (I + 2 < spec::ahead) {
             if (row + 2 * n_team < last) {
-                gemv_turn<I + 2>(w, row + 2 * n_team, first, last, r, s, res);
+                gemv_turn<I + 2>(w, row + 2 * n_team, from, r, s, res);
             }
         }
     }
 }
 
-// Rows [first, last); row i's sums go to res[(i - first) * slices + slice]. w.load(r, row) brings a row;
-// load_first has sent for this team's first ones.
+// The block's rows; row i's sums go to res[(i - first) * slices + slice]. load_first has sent for this team's
+// first ones.
 template <int DT, class W>
-QN_DEV void gemv_rows(const W &w, int first, int last, rows_ahead<DT> &r, const slice &s, float *res)
+QN_DEV void gemv_rows(const W &w, const rows_from &from, rows_ahead<DT> &r, const slice &s, float *res)
 {
+    if (stage_rows<DT, W> > 0 && threadIdx.x == 0) {
+        ((ring_head *)qn_ring())->next += stages_of<DT, W>(from.first, from.last);
+    }
     const int team = threadIdx.x / WARP / spec::slices;
-    for (int row = first + team; row < last; row += spec::ahead * n_team) {
-        gemv_turn<0>(w, row, first, last, r, s, res);
+    for (int row = from.first + team; row < from.last; row += spec::ahead * n_team) {
+        gemv_turn<0>(w, row, from, r, s, res);
     }
 }
 

@@ -24,6 +24,7 @@ constexpr int dtype_of(int seg)
 
 // Rows of consecutive segments that have one type go through the same code: a row's weight is looked up.
 template <int DT> struct weights_of {
+    static constexpr int step = 1;
     const u8 *w[3];
 
     __device__ __forceinline__ void load(row_slice<DT> &r, int at) const
@@ -34,6 +35,21 @@ template <int DT> struct weights_of {
             load_row(r, w[1], spec::seg_out[1], at - seg_end[0]);
         } else {
             load_row(r, w[0], spec::seg_out[0], at);
+        }
+    }
+    template <int ROWS> __device__ __forceinline__ static int place(int i)
+    {
+        return i;
+    }
+    template <int ROWS>
+    __device__ __forceinline__ void plane(ring_job &j, int seg, int plane) const
+    {
+#pragma unroll
+        for (int i = 0; i < spec::n_seg; i++) {
+            if (seg == i) {
+                ring_plane<DT, ROWS>(j, plane, w[i], spec::seg_out[i], spec::n_in, i > 0 ? seg_end[i - 1] : 0,
+                                     seg_end[i], 0);
+            }
         }
     }
 };
@@ -162,8 +178,9 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
     const int row = spec::one_row ? 0 : blockIdx.y;
     float *res = qn_shared<float>(norm_in_bytes);
     const weights_of<DT> weights = {{p.w[0], p.w[1], p.w[2]}};
+    const rows_from from = rows_of<DT>(weights, first, last);
     rows_ahead<DT> rows;
-    load_first(rows, weights, first, last); // weights do not depend on the kernel before
+    load_first(rows, weights, from); // weights do not depend on the kernel before
     // Whole groups of outputs, of which the first and the last may be shared with other blocks.
     const int end = share_groups ? (last + GROUP - 1) / GROUP * GROUP : last;
     int at = (share_groups ? first / GROUP * GROUP : first) + threadIdx.x;
@@ -187,11 +204,11 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
     slice s;
     if (spec::in_norm) {
         load_rows_in(in, p.in);
-        load_first(rows, weights, first, last, early_rows, spec::ahead);
+        load_first(rows, weights, from, early_rows, spec::ahead);
         make_norm_in(in, p.in, made, made_sums);
         load_slice(s, made);
     } else {
-        load_first(rows, weights, first, last, early_rows, spec::ahead);
+        load_first(rows, weights, from, early_rows, spec::ahead);
         load_slice(s, p.q8 + row * q8_row_bytes<spec::fine_in>(spec::n_in));
     }
     const rms_share rms = load_rms(p.squares + row * n_group);
@@ -200,7 +217,7 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
         tail.base = p.base_of(row, at);
         turn = spec::post ? row_turn(p.sums, at / GROUP) : 0;
     }
-    gemv_rows(weights, first, last, rows, s, res);
+    gemv_rows(weights, from, rows, s, res);
     const float factor = spec::in_norm ? norm_in_factor(made_sums) : rms_factor(rms);
     __syncthreads();
     if constexpr (spec::post != 0) {
@@ -224,9 +241,14 @@ template <int DT> QN_DEV void do_outputs(const linear_args &p, int first, int la
     }
 }
 
+// A block's outputs [first, last), all of one type.
+struct block_part {
+    int first, last;
+};
+
 // The block's part of a stretch [A, B) of outputs of one type, whose blocks begin with number 0; false: it
 // has none there, and `block` counts on from the stretch's end.
-template <int DT, int A, int B, int COST> QN_DEV bool do_stretch(const linear_args &p, int *block, int chunk)
+template <int A, int B, int COST> QN_DEV bool part_of_stretch(int *block, int chunk, block_part *part)
 {
     static_assert(B == spec::n_out || !(spec::norm_next || spec::post), "groups of 32 outputs have one type");
     const int n = outputs_of_block(chunk, COST), blocks = (B - A + n - 1) / n;
@@ -234,8 +256,57 @@ template <int DT, int A, int B, int COST> QN_DEV bool do_stretch(const linear_ar
         *block -= blocks;
         return false;
     }
-    do_outputs<DT>(p, min(A + *block * n, B), min(A + *block * n + n, B));
+    *part = block_part{min(A + *block * n, B), min(A + *block * n + n, B)};
     return true;
+}
+
+// Calls f with the type and the part of the block. False: f did, or there is no part.
+template <class F> QN_DEV bool for_part(int block, int chunk, const F &f)
+{
+    block_part part;
+    if (part_of_stretch<0, cut1, spec::row_cost0>(&block, chunk, &part)) {
+        return f.template go<dtype_of(0)>(part);
+    }
+    if constexpr (cut1 < cut2) {
+        constexpr int cost = seg2nd == 1 ? spec::row_cost1 : spec::row_cost2;
+        if (part_of_stretch<cut1, cut2, cost>(&block, chunk, &part)) {
+            return f.template go<dtype_of(seg2nd)>(part);
+        }
+    }
+    if constexpr (cut2 < seg_last) {
+        if (part_of_stretch<cut2, seg_last, spec::row_cost2>(&block, chunk, &part)) {
+            return f.template go<dtype_of(2)>(part);
+        }
+    }
+    return false;
+}
+
+struct doing {
+    const linear_args &p;
+
+    template <int DT> __device__ __forceinline__ bool go(const block_part &part) const
+    {
+        do_outputs<DT>(p, part.first, part.last);
+        return true;
+    }
+};
+
+struct bringing {
+    ring_job &job;
+    const u8 *w[3];
+    int lane;
+
+    template <int DT> __device__ __forceinline__ bool go(const block_part &part) const
+    {
+        return job_of<DT>(job, weights_of<DT>{{w[0], w[1], w[2]}}, part.first, part.last, lane);
+    }
+};
+
+// What the ring's writer brings for a block, of the kernel's arguments; number: of its jobs. False: no such.
+QN_DEV bool bring(ring_job &job, const u64 *args, int number, int lane)
+{
+    const bringing b = {job, {(const u8 *)args[7], (const u8 *)args[10], (const u8 *)args[13]}, lane};
+    return number == 0 && for_part((int)blockIdx.x, (int)args[2], b);
 }
 
 QN_ENTRY(32 * spec::warps, spec::per_sm)
@@ -252,17 +323,5 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, const float *base, i64 ba
         div,          squares,      norm_w,
         q8_next,      squares_next, counts,
         post_w,       sums,         {squares, (const float *)q8, in_post_w, in_w, in_x_out}};
-    int block = blockIdx.x;
-    if (do_stretch<dtype_of(0), 0, cut1, spec::row_cost0>(p, &block, (int)chunk)) {
-        return;
-    }
-    if constexpr (cut1 < cut2) {
-        constexpr int cost = seg2nd == 1 ? spec::row_cost1 : spec::row_cost2;
-        if (do_stretch<dtype_of(seg2nd), cut1, cut2, cost>(p, &block, (int)chunk)) {
-            return;
-        }
-    }
-    if constexpr (cut2 < seg_last) {
-        do_stretch<dtype_of(2), cut2, seg_last, spec::row_cost2>(p, &block, (int)chunk);
-    }
+    for_part((int)blockIdx.x, (int)chunk, doing{p});
 }

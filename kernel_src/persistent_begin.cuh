@@ -6,12 +6,13 @@
 //   __syncthreads      takes in the threads of the phase only
 //   ptx_grid_wait      waits until all blocks of the phase before have ended
 //   qn_shared          begins behind what the persistent kernel keeps for itself
-// and `shape`, a qn_phase_shape, says grid and threads.
+// and `shape`, a qn_phase_shape, says grid and threads. QN_LAUNCH_THREADS: threads that do phases; where
+// QN_RING_BYTES is not 0, a warp behind them brings weights (ring.cuh) to QN_RING_AT of shared memory.
 // defines: qn_phase, qn_own, qn_self, qn_phase_shape, qn_passes, qn_any, qn_block_sync, qn_block_of_launch,
 // qn_blocks_of_launch
 #undef QN_ENTRY
 #define QN_ENTRY(...) static __device__ __forceinline__ void
-#include "planes.cuh"
+#include "ring.cuh"
 
 // runtime/cuda/lower.h: qn_cuda_phase.
 struct alignas(16) qn_phase {
@@ -41,9 +42,10 @@ enum {
     QN_COUNTER_STEP = 16        // words from one counter to the next
 };
 
+// All threads that do phases.
 QN_DEV void qn_block_sync()
 {
-    __syncthreads();
+    ptx_named_barrier(2, QN_LAUNCH_THREADS);
 }
 
 QN_DEV u32 qn_block_of_launch()
@@ -165,6 +167,13 @@ QN_DEV void ptx_grid_launch()
 template <class T> QN_DEV T *qn_shared(int byte_offset)
 {
     return ::qn_shared<T>(QN_PERSISTENT_SHARED + byte_offset);
+}
+
+constexpr int qn_ring_bytes = QN_RING_BYTES;
+
+QN_DEV u8 *qn_ring()
+{
+    return ::qn_shared<u8>(QN_RING_AT);
 }
 
 } // namespace persistent

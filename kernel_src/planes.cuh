@@ -87,17 +87,33 @@ struct plane_ptr {
     int n_group;
 };
 
+// Bytes of a row in each plane.
+struct plane_row {
+    int q, h, s, d;
+
+    __device__ __forceinline__ constexpr int all() const
+    {
+        return q + h + s + d;
+    }
+};
+
+template <int DT> __device__ __forceinline__ constexpr plane_row plane_row_of(int n_in)
+{
+    using P = planes<DT>;
+    const int n_group = n_in / GROUP, places = n_places(n_group);
+    return plane_row{places * P::q_bytes, places * P::h_bytes,
+                     (P::s_groups == 1 ? places : n_group / 8) * P::s_bytes, n_group / 8 * P::d_bytes};
+}
+
 template <int DT> QN_DEV plane_ptr row_planes(const u8 *w, i64 n_rows, int n_in, i64 row)
 {
     using P = planes<DT>;
     if constexpr (!P::integer) { // rows of plain numbers need not end with a group
         return plane_ptr{w + row * n_in * (P::q_bytes / GROUP), w, w, w, 0};
     }
-    const int n_group = n_in / GROUP, places = n_places(n_group);
-    const i64 rq = places * P::q_bytes, rh = places * P::h_bytes;
-    const i64 rs = (P::s_groups == 1 ? places : n_group / 8) * P::s_bytes, rd = n_group / 8 * P::d_bytes;
-    const u8 *h = w + n_rows * rq, *s = h + n_rows * rh, *d = s + n_rows * rs;
-    return plane_ptr{w + row * rq, h + row * rh, s + row * rs, d + row * rd, n_group};
+    const plane_row b = plane_row_of<DT>(n_in);
+    const u8 *h = w + n_rows * b.q, *s = h + n_rows * b.h, *d = s + n_rows * b.s;
+    return plane_ptr{w + row * b.q, h + row * b.h, s + row * b.s, d + row * b.d, n_in / GROUP};
 }
 
 // One group of one row in registers.
@@ -132,22 +148,27 @@ template <int DT> QN_DEV void load_beside(group<DT> &r, const plane_ptr &p, int 
     }
 }
 
-template <bool HERE> QN_DEV u32x4 load_piece(const void *p)
+// How codes are asked for: past the cache, the same at this point of the program, or out of shared memory.
+enum { STREAM, STREAM_HERE, FROM_SHARED };
+
+template <int HOW> QN_DEV u32x4 load_piece(const void *p)
 {
-    return HERE ? ptx_load_stream_here(p) : ptx_load_stream(p);
+    return HOW == FROM_SHARED   ? *(const u32x4 *)p
+           : HOW == STREAM_HERE ? ptx_load_stream_here(p)
+                                : ptx_load_stream(p);
 }
 
-// All that stands at a place. HERE: codes are asked for at this point of the program.
-template <int DT, bool HERE = false> QN_DEV void load_codes(group<DT> &r, const plane_ptr &p, int place)
+// All that stands at a place.
+template <int DT, int HOW = STREAM> QN_DEV void load_codes(group<DT> &r, const plane_ptr &p, int place)
 {
     using P = planes<DT>;
     if constexpr (P::q_bytes == 8) {
         load_short_codes(r, p, place);
     } else if constexpr (P::q_bytes == 32) { // the two halves of a warp's step stand apart
-        r.q0 = load_piece<HERE>(p.q + place * 32);
-        r.q1 = load_piece<HERE>(p.q + place * 32 + 16);
+        r.q0 = load_piece<HOW>(p.q + place * 32);
+        r.q1 = load_piece<HOW>(p.q + place * 32 + 16);
     } else {
-        r.q0 = load_piece<HERE>(p.q + place * P::q_bytes);
+        r.q0 = load_piece<HOW>(p.q + place * P::q_bytes);
     }
     load_beside(r, p, place);
 }

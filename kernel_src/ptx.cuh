@@ -441,6 +441,13 @@ QN_DEV void ptx_barrier_arrive(void *barrier)
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(ptx_shared_address(barrier)) : "memory");
 }
 
+// `n` arrivals at once. sm_90.
+QN_DEV void ptx_barrier_arrive_many(void *barrier, u32 n)
+{
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0], %1;" ::"r"(ptx_shared_address(barrier)), "r"(n)
+                 : "memory");
+}
+
 // Arrives, and the phase also waits for so many bytes of copies.
 QN_DEV void ptx_barrier_expect(void *barrier, u32 bytes)
 {

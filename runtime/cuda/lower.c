@@ -209,6 +209,7 @@ int qn_lower_launch(lowerer *l, const launch *k)
     memcpy(a->args, k->args, sizeof a->args);
     a->site = k->site;
     a->resident = k->resident;
+    a->rings = k->rings;
     return 0;
 }
 

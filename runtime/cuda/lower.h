@@ -181,6 +181,7 @@ typedef struct qn_cuda_action {
     int rows_axis;           /* grid axis that is set to the number of rows at run time; -1: none */
     uint32_t rows_per;       /* rows that one block of that axis serves */
     bool rows_share;         /* the second axis is divided by the number of rows */
+    bool rings;              /* as a phase it can take weights through a ring (kernel_src/ring.cuh) */
     qn_rows rows;
     uint64_t args[QN_CUDA_ARGS]; /* every kernel parameter is a pointer or an i64 */
     int n_arg;

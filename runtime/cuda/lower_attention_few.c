@@ -2,6 +2,7 @@
  * attention_decode.cu) with which launch shape. */
 #include "cuda/lower_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static uint32_t ceil_div(int64_t a, int64_t b)
@@ -114,7 +115,9 @@ static bool choose(const lowerer *l, const qn_spec_attention *sp, const qn_spec_
     static const int shapes[][2] = {{8, 2}, {8, 1}, {4, 2}, {4, 1}, {2, 1}, {1, 1}};
     enum { KEYS = 16, FRAGMENTS = 192 /* registers for queries and sums of values */ };
     enum { ALONE = 16, LEAST = 8 };
+    /* Beside a phase of the persistent kernel lies the ring that weights come through, if there is room. */
     size_t limit = qn_lower_shared_limit(l->opts->variant) - (l->opts->persistent ? QN_CUDA_PHASE_SHARED : 0);
+    size_t first_limit = l->opts->persistent ? (getenv("QX_ATT") ? (size_t)atoi(getenv("QX_ATT")) : limit / 2) : limit;
     int k_pad = round16(sp->k_dim), v_pad = round16(sp->v_dim), group = sp->n_head / sp->n_head_kv;
     int most = FRAGMENTS / (k_pad / 8 + v_pad / 4) * 8;
     if (l->opts->variant < QN_VARIANT_SM80 || l->opts->exec->rows_attention || sp->k_dim % 8 != 0 ||
@@ -133,10 +136,12 @@ static bool choose(const lowerer *l, const qn_spec_attention *sp, const qn_spec_
         .limit = limit};
     /* All parts at once on a nominal card: what is summed with what is the same on every card. */
     int split = bounded(QN_LOWER_NOMINAL / (sp->n_head_kv * out->chunks));
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        out->shipped = (qn_knobs){
-            .warps = shapes[i][0], .ahead = shapes[i][1], .split = split, .alone = ALONE, .least = LEAST};
-        if (shared_bytes(&out->room, &out->shipped) <= limit) {
+    enum { SHAPES = sizeof shapes / sizeof *shapes };
+    for (int i = 0; i < 2 * SHAPES; i++) {
+        const int *at = shapes[i % SHAPES];
+        out->shipped =
+            (qn_knobs){.warps = at[0], .ahead = at[1], .split = split, .alone = ALONE, .least = LEAST};
+        if (shared_bytes(&out->room, &out->shipped) <= (i < SHAPES ? first_limit : limit)) {
             return true;
         }
     }

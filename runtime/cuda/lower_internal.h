@@ -64,6 +64,7 @@ typedef struct launch {
     int n_arg;
     int site;      /* qn_cuda_action.site */
     bool resident; /* qn_cuda_action.resident */
+    bool rings;    /* qn_cuda_action.rings */
 } launch;
 
 int qn_lower_launch(lowerer *l, const launch *k);

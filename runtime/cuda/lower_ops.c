@@ -1,6 +1,7 @@
 /* lower_ops.c: one function an op: which kernels serve it, with which launch shape and arguments. */
 #include "cuda/lower_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* clang-format off */
@@ -120,10 +121,11 @@ typedef struct gemv_shape {
 } gemv_shape;
 
 /* Shipped: a warp a row, or as many as it has spans; what these sum up in is the same on every card. */
-static qn_knobs shipped_q8(int n_in, bool glu, qn_knob_room *room)
+static qn_knobs shipped_q8(const lowerer *l, int n_in, bool glu, qn_knob_room *room)
 {
     enum { SPAN = 128, MAX_STEPS = 5, KEPT = 2, WIDE_WARPS = 12 };
     int most = QN_KNOB_WARPS;
+    if (l->opts->persistent && l->mode == LOWER_DECODE && getenv("QX_WARPS")) most = atoi(getenv("QX_WARPS"));
     int groups = n_in / 32, spans = (groups + SPAN - 1) / SPAN;
     qn_knobs k = {.ahead = 2, .per_sm = 1};
     k.slices =
@@ -148,7 +150,7 @@ static bool shape_of(lowerer *l, launch *k, const char *kernel, const qn_step *a
                      int grain, gemv_shape *g)
 {
     qn_knob_room room;
-    const qn_knobs shipped = shipped_q8(n_in, l->step->op->id == QN_OP_GLU, &room);
+    const qn_knobs shipped = shipped_q8(l, n_in, l->step->op->id == QN_OP_GLU, &room);
     room.rows = n_out;
     const qn_knobs *chosen = qn_lower_knobs(l, k, QN_KNOBS_Q8, kernel, also, &room, &shipped);
     if (!chosen) {
@@ -363,7 +365,8 @@ static int linear_q8(lowerer *l, bool cols)
                          qn_lower_at(l, last->in[1]), qn_lower_stride(l, last->in[1]),
                          raw ? l->left.y : qn_lower_at(l, last->out[0]), qn_lower_stride(l, last->out[0])},
                 .n_arg = 7,
-                .resident = post != NULL};
+                .resident = post != NULL,
+                .rings = !cols};
     if (post && !qn_lower_all_resident(l, &k, g.knobs.per_sm)) {
         l->apart = s;
         return linear_q8(l, cols);
@@ -496,7 +499,8 @@ static int glu_q8(lowerer *l)
                 .rows_axis = 1,
                 .args = {l->opts->mem->state, q8, (uint64_t)g.chunk, qn_lower_at(l, s->out[0]),
                          qn_lower_stride(l, s->out[0]), q8_at(l)},
-                .n_arg = 6};
+                .n_arg = 6,
+                .rings = !cols};
     for (int i = 0; i < 6; i++) {
         k.args[k.n_arg++] = qn_lower_weight(l, s->w[i]);
     }

@@ -13,6 +13,9 @@ _Static_assert(2 * sizeof(qn_cuda_phase) + 32 <= QN_CUDA_PHASE_SHARED,
 /* Words of the launch: a kernel's parameters are at most 4096 bytes. */
 enum { MOST_WORDS = 496 };
 
+/* Of kernel_src/ring.cuh: what the ring's head and its copies' addresses ask for; smaller rings are left out. */
+enum { RING_ALIGN = 128, LEAST_RING = 64 * 1024, RING_WRITERS = 32 };
+
 /* The distinct programs of the decode list, in the order of their first use. */
 typedef struct part_list {
     qn_persistent_part *parts; /* [n] */
@@ -20,6 +23,7 @@ typedef struct part_list {
     int *first;                /* the first phase of each */
     int n, threads;            /* threads: of the largest block */
     uint32_t shared;           /* of the phase with the largest need */
+    uint32_t ring_at, ring_bytes;
 } part_list;
 
 static uint32_t blocks_of_launch(const lowerer *l)
@@ -57,6 +61,7 @@ static int part_of(lowerer *l, part_list *p, const qn_cuda_action *a)
     part->threads = (int)a->threads;
     memcpy(part->grid, grid, sizeof grid);
     part->passes = grid[0] * grid[1] * grid[2] > blocks_of_launch(l);
+    part->rings = a->rings;
     return p->n++;
 }
 
@@ -127,6 +132,26 @@ static int make_phases(lowerer *l, part_list *p)
     return 0;
 }
 
+static int writers(void)
+{
+    return getenv("QX_WRITERS") ? 32 * atoi(getenv("QX_WRITERS")) : RING_WRITERS;
+}
+
+/* What the phases leave of shared memory is the ring, where the card has bulk copies and a product takes it. */
+static void place_ring(const lowerer *l, part_list *p)
+{
+    size_t limit = qn_lower_shared_limit(l->opts->variant), end = QN_CUDA_PHASE_SHARED + p->shared;
+    size_t at = (end + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
+    bool wanted = false;
+    for (int i = 0; i < p->n; i++) {
+        wanted = wanted || (p->parts[i].rings && !p->parts[i].passes);
+    }
+    if (wanted && l->opts->variant >= QN_VARIANT_SM90A && at + LEAST_RING <= limit) {
+        p->ring_at = (uint32_t)at;
+        p->ring_bytes = (uint32_t)((limit - at) / RING_ALIGN * RING_ALIGN);
+    }
+}
+
 static int add_action(lowerer *l, const part_list *p, int program, qn_cuda_list *list, int n_phase)
 {
     l->list = list;
@@ -138,8 +163,8 @@ static int add_action(lowerer *l, const part_list *p, int program, qn_cuda_list 
     a->path = "persistent";
     a->grid[0] = blocks_of_launch(l);
     a->grid[1] = a->grid[2] = 1;
-    a->threads = (uint32_t)p->threads;
-    a->shared = QN_CUDA_PHASE_SHARED + p->shared;
+    a->threads = (uint32_t)p->threads + (p->ring_bytes ? writers() : 0);
+    a->shared = p->ring_bytes ? p->ring_at + p->ring_bytes : QN_CUDA_PHASE_SHARED + p->shared;
     a->cooperative = true;
     a->rows_per = 1;
     a->args[1] = (uint64_t)n_phase;
@@ -154,7 +179,14 @@ static int add_launch(lowerer *l, part_list *p)
     for (int i = 0; i < p->n; i++) {
         p->parts[i].source = &l->out->programs[p->programs[i]].source;
     }
-    if (qn_source_persistent(&src, p->parts, p->n, l->out->n_word, p->threads, l->opts->variant, l->err)) {
+    place_ring(l, p);
+    const qn_persistent_launch launch = {.n_word = l->out->n_word,
+                                         .threads = p->threads,
+                                         .ring_at = p->ring_at,
+                                         .ring_bytes = p->ring_bytes,
+                                         .writers = writers(),
+                                         .variant = l->opts->variant};
+    if (qn_source_persistent(&src, p->parts, p->n, &launch, l->err)) {
         return -1;
     }
     l->step = NULL;

@@ -279,6 +279,13 @@ static inline void ptx_barrier_arrive(void *barrier, EMU_SITE)
     emu_mbarrier_arrive(barrier, 0, file, line);
 }
 
+static inline void ptx_barrier_arrive_many(void *barrier, u32 n, EMU_SITE)
+{
+    for (u32 i = 0; i < n; i++) {
+        emu_mbarrier_arrive(barrier, 0, file, line);
+    }
+}
+
 static inline void ptx_barrier_expect(void *barrier, u32 bytes, EMU_SITE)
 {
     emu_mbarrier_arrive(barrier, bytes, file, line);
