@@ -49,7 +49,7 @@ QN_DEV void qn_bring_phase(const qn_phase *phases, i64 n_phase, const persistent
         ring_job job;
 #pragma unroll 1
         for (int i = 0; persistent::bring(job, i, lane, p->program, p->own, words); i++) {
-            w.before = (w.before + ring_bring(ring, w, job, writer, lane, qn_ring_slots)) % RING_WRITERS;
+            w.before = (w.before + ring_bring(ring, w, job, k, writer, lane, qn_ring_slots)) % RING_WRITERS;
         }
         if (lane == 0) {
             h->writers[writer] = w;
@@ -70,7 +70,7 @@ QN_DEV void qn_begin_ring(const qn_phase *phases, i64 n_phase)
             ptx_barrier_init(&h->full[i], 1);
             ptx_barrier_init(&h->empty[i], RING_READERS);
         }
-        h->first = h->next = 0;
+        h->first = h->next = h->sent = 0;
         for (u32 i = 0; i < RING_WRITERS; i++) {
             h->writers[i] = ring_writer{i, 0, i, 0, 0, 0};
         }
@@ -109,6 +109,9 @@ QN_DEV void qn_do_phase(const qn_phase *phases, i64 n_phase, u32 *counters,
         } else if (ptx_add_acq_rel(counter, 1) + 1 == (launch + 1) * min(n_block, blocks)) {
             counters[0] = launch + 1; // every block that waits for something has read it
         }
+    }
+    if (qn_rings && threadIdx.x == 0) {
+        *(volatile u32 *)&((ring_head *)persistent::qn_ring())->sent = k + 1;
     }
 }
 

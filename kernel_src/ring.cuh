@@ -13,7 +13,8 @@
 
 enum {
     RING_WRITERS = 1,    // runtime/cuda/lower_persistent.c
-    RING_UNDER_WAY = 3,  // stages of a writer
+    RING_UNDER_WAY = 3,  // stages of a writer for the phase that the block is in
+    RING_AHEAD = 1,      // for one behind it
     RING_SLOT = 20736,   // bytes
     RING_MOST = 16,      // slots
     RING_READERS = 32,   // more than the warps of a block
@@ -30,6 +31,7 @@ struct ring_writer {
 // The ring's first bytes.
 struct ring_head {
     u64 full[RING_MOST], empty[RING_MOST];
+    u32 sent;        // phases that the block is done with
     u32 first, next; // stages before this phase, and before the one behind it
     ring_writer writers[RING_WRITERS];
 };
@@ -80,14 +82,15 @@ QN_DEV void ring_plane(ring_job &j, int plane, const u8 *w, i64 n_rows, int n_in
 }
 
 // The job's stages of one writer, by all of its lanes. Returns the stages of all.
-QN_DEV u32 ring_bring(u8 *ring, ring_writer &r, const ring_job &j, int writer, int lane, u32 slots)
+QN_DEV u32 ring_bring(u8 *ring, ring_writer &r, const ring_job &j, int phase, int writer, int lane, u32 slots)
 {
     ring_head *h = (ring_head *)ring;
     const int n_stage = (j.last - j.first + j.rows - 1) / j.rows;
 #pragma unroll 1
     for (int i = (writer + RING_WRITERS - (int)r.before) % RING_WRITERS; i < n_stage; i += RING_WRITERS) {
         const int row = j.first + i * j.rows, n = min(j.rows, j.last - row), top = row >> j.shift;
-        if (r.under_way == RING_UNDER_WAY) {
+        const u32 most = *(volatile u32 *)&h->sent < (u32)phase ? RING_AHEAD : RING_UNDER_WAY;
+        while (r.under_way >= most) {
             ptx_barrier_wait(&h->full[r.landing], r.landing_turn);
             r.landing += RING_WRITERS;
             r.landing_turn ^= r.landing >= slots;
