@@ -96,7 +96,7 @@ int qn_source_persistent(qn_source *out, const qn_persistent_part *parts, int n_
                          const qn_persistent_launch *launch, qn_err *err)
 {
     *out = (qn_source){0};
-    const int threads = launch->threads + (launch->ring_bytes > 0 ? launch->writers : 0);
+    const int threads = launch->threads + (launch->ring_bytes > 0 ? QN_RING_WRITER : 0);
     size_t size = 0;
     FILE *f = open_memstream(&out->text, &size);
     if (!f) {

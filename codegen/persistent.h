@@ -28,13 +28,15 @@ typedef struct qn_persistent_part {
     int n_arg;
 } qn_persistent_part;
 
-/* The launch. Shared memory from ring_at on, ring_bytes of it, is a ring, and a warp more than `threads` fills
- * it; 0: there is none. */
+/* Threads behind those that do phases, where there is a ring. */
+enum { QN_RING_WRITER = 32 };
+
+/* The launch. Shared memory from ring_at on, ring_bytes of it, is a ring, which the writer fills; 0: there is
+ * none. */
 typedef struct qn_persistent_launch {
     int n_word;  /* words of the launch */
     int threads; /* of a block, that do phases */
     uint32_t ring_at, ring_bytes;
-    int writers; /* threads of the ring's */
     int variant;
 } qn_persistent_launch;
 

@@ -24,35 +24,37 @@ QN_DEV void qn_fetch_phase(const qn_phase *phases, i64 n_phase, int k)
     qn_fetch_lanes(qn_phase_slot(k & 1), lane, phases, n_phase, k);
 }
 
-// Descriptors of the ring's writers, which are ahead of the others.
-QN_DEV qn_phase *qn_writer_slot(int writer, int k)
-{
-    return (qn_phase *)(persistent::qn_ring() + QN_RING_BYTES) - 2 * RING_WRITERS + 2 * writer + k;
-}
-
 constexpr int qn_ring_slots = ring_slots(QN_RING_BYTES);
 
-// The weights of phase k, by a warp behind those that do phases. What goes on from one phase to the next
+// Descriptors for the ring's writer, which is ahead of the others.
+QN_DEV qn_phase *qn_writer_slot(int k)
+{
+    static_assert(RING_PHASES + 2 * sizeof(qn_phase) <= RING_HEAD, "the slots lie behind them");
+    return (qn_phase *)(persistent::qn_ring() + RING_PHASES) + k;
+}
+
+// The weights of phase k, by the warp behind those that do phases. What goes on from one phase to the next
 // stands in shared memory, as nothing is handed on between turns of the loop.
 QN_DEV void qn_bring_phase(const qn_phase *phases, i64 n_phase, const persistent::words_of_launch &words,
                            int k)
 {
-    const int thread = (int)ptx_thread_here() - QN_LAUNCH_THREADS, writer = thread / 32, lane = thread % 32;
+    const int lane = (int)ptx_thread_here() - QN_LAUNCH_THREADS;
     ptx_copy_wait<0>();
     __syncwarp();
-    qn_fetch_lanes(qn_writer_slot(writer, (k + 1) & 1), lane, phases, n_phase, k + 1);
-    const qn_phase *p = qn_writer_slot(writer, k & 1);
+    qn_fetch_lanes(qn_writer_slot((k + 1) & 1), lane, phases, n_phase, k + 1);
+    const qn_phase *p = qn_writer_slot(k & 1);
     if (qn_block_of_launch() < p->n_block) {
         u8 *ring = persistent::qn_ring();
         ring_head *h = (ring_head *)ring;
-        ring_writer w = h->writers[writer];
+        ring_writer w = h->writer;
         ring_job job;
 #pragma unroll 1
         for (int i = 0; persistent::bring(job, i, lane, p->program, p->own, words); i++) {
-            w.before = (w.before + ring_bring(ring, w, job, k, writer, lane, qn_ring_slots)) % RING_WRITERS;
+            ring_bring(ring, w, job, (u32)k, lane, qn_ring_slots);
         }
+        __syncwarp();
         if (lane == 0) {
-            h->writers[writer] = w;
+            h->writer = w;
         }
     }
     __syncwarp();
@@ -60,20 +62,19 @@ QN_DEV void qn_bring_phase(const qn_phase *phases, i64 n_phase, const persistent
 
 QN_DEV void qn_begin_ring(const qn_phase *phases, i64 n_phase)
 {
-    const int thread = (int)ptx_thread_here() - QN_LAUNCH_THREADS, writer = thread / 32;
+    const int lane = (int)ptx_thread_here() - QN_LAUNCH_THREADS;
     ring_head *h = (ring_head *)persistent::qn_ring();
-    if (thread >= 0) {
-        qn_fetch_lanes(qn_writer_slot(writer, 0), thread % 32, phases, n_phase, 0);
+    if (lane >= 0) {
+        qn_fetch_lanes(qn_writer_slot(0), lane, phases, n_phase, 0);
     }
-    if (thread == 0) {
+    if (lane == 0) {
         for (int i = 0; i < qn_ring_slots; i++) {
             ptx_barrier_init(&h->full[i], 1);
             ptx_barrier_init(&h->empty[i], RING_READERS);
         }
-        h->first = h->next = h->sent = 0;
-        for (u32 i = 0; i < RING_WRITERS; i++) {
-            h->writers[i] = ring_writer{i, 0, i, 0, 0, 0};
-        }
+        h->first = h->next = 0;
+        h->sent = 0;
+        h->writer = ring_writer{};
         ptx_barrier_init_fence();
         ptx_fence_async();
     }
@@ -111,7 +112,7 @@ QN_DEV void qn_do_phase(const qn_phase *phases, i64 n_phase, u32 *counters,
         }
     }
     if (qn_rings && threadIdx.x == 0) {
-        *(volatile u32 *)&((ring_head *)persistent::qn_ring())->sent = k + 1;
+        ptx_note(&((ring_head *)persistent::qn_ring())->sent, (u32)k + 1);
     }
 }
 

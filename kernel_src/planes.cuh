@@ -112,8 +112,9 @@ template <int DT> QN_DEV plane_ptr row_planes(const u8 *w, i64 n_rows, int n_in,
         return plane_ptr{w + row * n_in * (P::q_bytes / GROUP), w, w, w, 0};
     }
     const plane_row b = plane_row_of<DT>(n_in);
-    const u8 *h = w + n_rows * b.q, *s = h + n_rows * b.h, *d = s + n_rows * b.s;
-    return plane_ptr{w + row * b.q, h + row * b.h, s + row * b.s, d + row * b.d, n_in / GROUP};
+    const i64 rq = b.q, rh = b.h, rs = b.s, rd = b.d;
+    const u8 *h = w + n_rows * rq, *s = h + n_rows * rh, *d = s + n_rows * rs;
+    return plane_ptr{w + row * rq, h + row * rh, s + row * rs, d + row * rd, n_in / GROUP};
 }
 
 // One group of one row in registers.

@@ -441,6 +441,19 @@ QN_DEV void ptx_barrier_arrive(void *barrier)
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(ptx_shared_address(barrier)) : "memory");
 }
 
+// A word of shared memory that one thread writes and another looks at whenever it likes.
+QN_DEV u32 ptx_peek(const u32 *shared)
+{
+    u32 v;
+    asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(ptx_shared_address(shared)) : "memory");
+    return v;
+}
+
+QN_DEV void ptx_note(u32 *shared, u32 v)
+{
+    asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(ptx_shared_address(shared)), "r"(v) : "memory");
+}
+
 // `n` arrivals at once. sm_90.
 QN_DEV void ptx_barrier_arrive_many(void *barrier, u32 n)
 {

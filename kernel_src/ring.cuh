@@ -1,43 +1,43 @@
-// ring.cuh: weights on their way through shared memory, in a persistent kernel (persistent.cu). Warps of their
-// own, the ring's writers, copy the rows that the block's phases will multiply, in that order and as far
+// ring.cuh: weights on their way through shared memory, in a persistent kernel (persistent.cu). A warp of its
+// own, the ring's writer, copies the rows that the block's phases will multiply, in that order and as far
 // ahead as there is room: so memory is at work while a phase still waits. A stage is some consecutive rows of
-// one type, laid out as a tensor of so many rows (planes.cuh), in a slot of its own; stage k of a launch is
-// in slot k modulo their number, brought by writer k modulo theirs, which divides it.
-// A slot has two barriers: `full` completes when a stage's bytes are there, `empty` when all warps that read
-// it have. Each writer has few stages under way at a time, though there is room for more: what the phases ask
-// of memory meanwhile stands in line behind them.
+// one type, laid out as a tensor of so many rows (planes.cuh); stage k of a launch is in slot k modulo their
+// number. A slot has two barriers: `full` completes when a stage's bytes are there, `empty` when all warps
+// that read it have. Few stages are under way at a time, though there is room for more, and fewer yet for
+// phases behind the one that the block is in: a signal waits for them.
 // defines: ring_head, ring_writer, ring_job, ring_bring, ring_plane, ring_wait, ring_done, ring_rows,
 // ring_slots, qn_ring, qn_ring_bytes
 #pragma once
 #include "planes.cuh"
 
 enum {
-    RING_WRITERS = 1,    // runtime/cuda/lower_persistent.c
-    RING_UNDER_WAY = 3,  // stages of a writer for the phase that the block is in
-    RING_AHEAD = 1,      // for one behind it
-    RING_SLOT = 20736,   // bytes
-    RING_MOST = 16,      // slots
-    RING_READERS = 32,   // more than the warps of a block
-    RING_PLANES = 4,     // of a tensor
-    RING_HEAD = 1024     // runtime/cuda/lower_persistent.c
+    RING_SLOT = 20736,  // bytes: 9 rows of 4096 values in 4 bits, 3 of 12,288, 6 or 2 in 6 bits
+    RING_MOST = 12,     // slots
+    RING_UNDER_WAY = 3, // stages of the phase that the block is in
+    RING_AHEAD = 2,     // of one behind it
+    RING_READERS = 32,  // more than the warps of a block
+    RING_PLANES = 4,    // of a tensor
+    RING_PHASES = 512,  // where the writer's descriptors begin, two of them
+    RING_HEAD = 1024
 };
 
-// A writer's state: the slot of its next stage, and of the first that may be under way; how often it came
-// round to them, modulo 2; stages that may be under way; stages before the phase, modulo the writers.
+// The writer's state: the slot of its next stage, and of the first that may be under way; how often it came
+// round to them, modulo 2; stages that may be under way.
 struct ring_writer {
-    u32 slot, turn, landing, landing_turn, under_way, before;
+    u32 slot, turn, landing, landing_turn, under_way;
 };
 
 // The ring's first bytes.
 struct ring_head {
     u64 full[RING_MOST], empty[RING_MOST];
-    u32 sent;        // phases that the block is done with
     u32 first, next; // stages before this phase, and before the one behind it
-    ring_writer writers[RING_WRITERS];
+    u32 sent;        // phases that the block is done with; the writer looks at it now and then
+    ring_writer writer;
 };
+static_assert(sizeof(ring_head) <= RING_PHASES, "the writer's descriptors lie behind it");
 
 // What a block brings in a phase: rows [first, last) of `bytes` bytes, `rows` of them a stage, each read by so
-// many warps. What one lane of a writer copies of them: row r >> shift of a plane, if it is one of [begin,
+// many warps. What one lane of the writer copies of them: row r >> shift of a plane, if it is one of [begin,
 // end), is at from + (r >> shift) * width, and the first of a stage goes to `to` of it.
 struct ring_job {
     int first, last, rows, bytes, readers, shift;
@@ -55,7 +55,7 @@ QN_DEV u8 *qn_ring()
 __device__ __forceinline__ constexpr int ring_slots(int ring_bytes)
 {
     const int n = (ring_bytes - RING_HEAD) / RING_SLOT;
-    return (n < RING_MOST ? n : RING_MOST) / RING_WRITERS * RING_WRITERS;
+    return n < RING_MOST ? n : RING_MOST;
 }
 
 // Rows of a stage: at most the rows that a block does at a time, a multiple of `step`. 0: rows of such a type
@@ -64,7 +64,7 @@ __device__ __forceinline__ constexpr int ring_rows(plane_row b, int at_a_time, i
 {
     const int fit = b.all() > 0 ? RING_SLOT / b.all() : 0, most = fit < at_a_time ? fit : at_a_time;
     const bool copied = (b.q | b.h | b.s | b.d) % 16 == 0; // by bulk copies
-    return copied && ring_slots(ring_bytes) >= 2 ? most / step * step : 0;
+    return copied && ring_slots(ring_bytes) > RING_UNDER_WAY ? most / step * step : 0;
 }
 
 // The lane's plane is number `plane` of a tensor of n_rows rows, of which row 0 is row `begin` of the job; in
@@ -81,20 +81,18 @@ QN_DEV void ring_plane(ring_job &j, int plane, const u8 *w, i64 n_rows, int n_in
     j.end = j.width > 0 ? end : begin;
 }
 
-// The job's stages of one writer, by all of its lanes. Returns the stages of all.
-QN_DEV u32 ring_bring(u8 *ring, ring_writer &r, const ring_job &j, int phase, int writer, int lane, u32 slots)
+// The job's stages, by all lanes of the writer.
+QN_DEV void ring_bring(u8 *ring, ring_writer &r, const ring_job &j, u32 phase, int lane, u32 slots)
 {
     ring_head *h = (ring_head *)ring;
-    const int n_stage = (j.last - j.first + j.rows - 1) / j.rows;
 #pragma unroll 1
-    for (int i = (writer + RING_WRITERS - (int)r.before) % RING_WRITERS; i < n_stage; i += RING_WRITERS) {
-        const int row = j.first + i * j.rows, n = min(j.rows, j.last - row), top = row >> j.shift;
-        const u32 most = *(volatile u32 *)&h->sent < (u32)phase ? RING_AHEAD : RING_UNDER_WAY;
+    for (int row = j.first; row < j.last; row += j.rows) {
+        const int n = min(j.rows, j.last - row), top = row >> j.shift;
+        const u32 most = ptx_peek(&h->sent) < phase ? RING_AHEAD : RING_UNDER_WAY;
         while (r.under_way >= most) {
             ptx_barrier_wait(&h->full[r.landing], r.landing_turn);
-            r.landing += RING_WRITERS;
-            r.landing_turn ^= r.landing >= slots;
-            r.landing -= r.landing >= slots ? slots : 0;
+            r.landing_turn ^= r.landing == slots - 1;
+            r.landing = r.landing == slots - 1 ? 0 : r.landing + 1;
             r.under_way--;
         }
         ptx_barrier_wait(&h->empty[r.slot], r.turn ^ 1);
@@ -108,12 +106,10 @@ QN_DEV u32 ring_bring(u8 *ring, ring_writer &r, const ring_job &j, int phase, in
             ptx_bulk_load(ring + RING_HEAD + r.slot * RING_SLOT + j.to + (a - top) * j.width,
                           j.from + (i64)a * j.width, &h->full[r.slot], (u32)((b - a) * j.width));
         }
-        r.slot += RING_WRITERS;
-        r.turn ^= r.slot >= slots;
-        r.slot -= r.slot >= slots ? slots : 0;
+        r.turn ^= r.slot == slots - 1;
+        r.slot = r.slot == slots - 1 ? 0 : r.slot + 1;
         r.under_way++;
     }
-    return (u32)n_stage;
 }
 
 // Where stage k stands, once it is there.

@@ -1,7 +1,6 @@
 /* lower_ops.c: one function an op: which kernels serve it, with which launch shape and arguments. */
 #include "cuda/lower_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* clang-format off */
@@ -124,8 +123,7 @@ typedef struct gemv_shape {
 static qn_knobs shipped_q8(const lowerer *l, int n_in, bool glu, qn_knob_room *room)
 {
     enum { SPAN = 128, MAX_STEPS = 5, KEPT = 2, WIDE_WARPS = 12 };
-    int most = QN_KNOB_WARPS;
-    if (l->opts->persistent && l->mode == LOWER_DECODE && getenv("QX_WARPS")) most = atoi(getenv("QX_WARPS"));
+    int most = QN_KNOB_WARPS - (qn_lower_rings(l) ? 1 : 0); /* the ring's writer is one, too */
     int groups = n_in / 32, spans = (groups + SPAN - 1) / SPAN;
     qn_knobs k = {.ahead = 2, .per_sm = 1};
     k.slices =

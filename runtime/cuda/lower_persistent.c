@@ -13,8 +13,8 @@ _Static_assert(2 * sizeof(qn_cuda_phase) + 32 <= QN_CUDA_PHASE_SHARED,
 /* Words of the launch: a kernel's parameters are at most 4096 bytes. */
 enum { MOST_WORDS = 496 };
 
-/* Of kernel_src/ring.cuh: what the ring's head and its copies' addresses ask for; smaller rings are left out. */
-enum { RING_ALIGN = 128, LEAST_RING = 64 * 1024, RING_WRITERS = 32 };
+/* Smaller rings are left out, and where a block has more threads than keep their registers beside a writer. */
+enum { RING_ALIGN = 128, LEAST_RING = 88 * 1024, MOST_THREADS = 512 };
 
 /* The distinct programs of the decode list, in the order of their first use. */
 typedef struct part_list {
@@ -132,21 +132,21 @@ static int make_phases(lowerer *l, part_list *p)
     return 0;
 }
 
-static int writers(void)
+bool qn_lower_rings(const lowerer *l)
 {
-    return getenv("QX_WRITERS") ? 32 * atoi(getenv("QX_WRITERS")) : RING_WRITERS;
+    return l->opts->persistent && l->mode == LOWER_DECODE && l->opts->variant >= QN_VARIANT_SM90A;
 }
 
-/* What the phases leave of shared memory is the ring, where the card has bulk copies and a product takes it. */
+/* What the phases leave of shared memory is the ring, where a product takes it. */
 static void place_ring(const lowerer *l, part_list *p)
 {
     size_t limit = qn_lower_shared_limit(l->opts->variant), end = QN_CUDA_PHASE_SHARED + p->shared;
     size_t at = (end + RING_ALIGN - 1) / RING_ALIGN * RING_ALIGN;
-    bool wanted = false;
+    bool wanted = false, room = p->threads + QN_RING_WRITER <= MOST_THREADS;
     for (int i = 0; i < p->n; i++) {
         wanted = wanted || (p->parts[i].rings && !p->parts[i].passes);
     }
-    if (wanted && l->opts->variant >= QN_VARIANT_SM90A && at + LEAST_RING <= limit) {
+    if (wanted && room && qn_lower_rings(l) && at + LEAST_RING <= limit) {
         p->ring_at = (uint32_t)at;
         p->ring_bytes = (uint32_t)((limit - at) / RING_ALIGN * RING_ALIGN);
     }
@@ -163,7 +163,7 @@ static int add_action(lowerer *l, const part_list *p, int program, qn_cuda_list 
     a->path = "persistent";
     a->grid[0] = blocks_of_launch(l);
     a->grid[1] = a->grid[2] = 1;
-    a->threads = (uint32_t)p->threads + (p->ring_bytes ? writers() : 0);
+    a->threads = (uint32_t)p->threads + (p->ring_bytes ? QN_RING_WRITER : 0);
     a->shared = p->ring_bytes ? p->ring_at + p->ring_bytes : QN_CUDA_PHASE_SHARED + p->shared;
     a->cooperative = true;
     a->rows_per = 1;
@@ -184,7 +184,6 @@ static int add_launch(lowerer *l, part_list *p)
                                          .threads = p->threads,
                                          .ring_at = p->ring_at,
                                          .ring_bytes = p->ring_bytes,
-                                         .writers = writers(),
                                          .variant = l->opts->variant};
     if (qn_source_persistent(&src, p->parts, p->n, &launch, l->err)) {
         return -1;
