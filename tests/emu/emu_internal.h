@@ -31,7 +31,7 @@ struct emu_fiber {
     uint64_t result; /* of the warp-wide operation that woke it */
     bool waited;     /* ptx_grid_wait called */
     bool fenced;     /* __threadfence since its last write to global memory */
-    bool at_named;   /* EMU_AT_BARRIER: at the named one */
+    int at_named;    /* EMU_AT_BARRIER: at the named one of this number; 0: the block's */
     std::vector<std::vector<emu_copy>> groups;
     std::vector<emu_copy> open_group;
     uint32_t fences; /* ptx_fence_async so far */
@@ -66,14 +66,21 @@ struct emu_box { /* a copy of a box of a tensor that has not arrived */
     std::vector<emu_copy> rows;
 };
 
+struct emu_named { /* a named barrier: threads that wait at it, of how many */
+    int n, n_thread;
+    emu_site site;
+};
+
+enum { EMU_NAMED = 16 };
+
 struct emu_block {
     uint32_t x, y, z;
     uint32_t seq;   /* counts blocks over all launches, from 1 */
     uint32_t epoch; /* barriers passed */
     int n_thread, n_exited, n_waiting;
     emu_site barrier;
-    int n_named, named_id, named_threads; /* threads that wait at a named barrier, which, of how many */
-    emu_site named;
+    int n_named; /* threads that wait at named barriers */
+    emu_named named[EMU_NAMED];
     unsigned char *shared; /* with EMU_SLACK bytes on both sides */
     struct emu_cell *shared_cells;
     std::vector<emu_fiber> fibers;

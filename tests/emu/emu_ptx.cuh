@@ -279,6 +279,16 @@ static inline void ptx_barrier_arrive(void *barrier, EMU_SITE)
     emu_mbarrier_arrive(barrier, 0, file, line);
 }
 
+static inline u32 ptx_peek(const u32 *shared, EMU_SITE)
+{
+    return emu_load_relaxed(shared, file, line);
+}
+
+static inline void ptx_note(u32 *shared, u32 v, EMU_SITE)
+{
+    emu_store_relaxed(shared, v, file, line);
+}
+
 static inline void ptx_barrier_arrive_many(void *barrier, u32 n, EMU_SITE)
 {
     for (u32 i = 0; i < n; i++) {

@@ -71,9 +71,12 @@ void fiber_main()
     l->program->call(args);
     emu_fiber *f = emu_m.fiber;
     emu_block *b = emu_m.block;
-    bool counted = b->n_named && f->tid < b->named_threads; // of the threads that a named barrier is of
-    if (b->n_waiting || counted) {
-        emu_fail("barrier", b->n_waiting ? b->barrier : b->named,
+    const emu_named *due = nullptr; // a named barrier that this thread is due at
+    for (const emu_named &n : b->named) {
+        due = n.n > 0 && f->tid < n.n_thread ? &n : due;
+    }
+    if (b->n_waiting || due) {
+        emu_fail("barrier", b->n_waiting ? b->barrier : due->site,
                  "%s leaves the kernel while %d threads wait at the barrier", emu_who(),
                  b->n_waiting + b->n_named);
     }
@@ -372,41 +375,42 @@ int emu_barrier_count(int predicate, const char *file, int line)
     return (int)f->result;
 }
 
-// One named barrier at a time, for the first n_thread threads of a block; the others must be waiting at the
-// block's barrier meanwhile, or come there without touching memory.
+// Named barriers are each for the first n_thread threads of a block. Whoever comes to one from elsewhere in
+// the program than those that wait there, or with another number of threads, is an error.
 void emu_named_barrier(int id, int n_thread, const char *file, int line)
 {
     emu_block *b = emu_m.block;
     const emu_site site = {file, line, nullptr};
     emu_fiber *f = emu_m.fiber;
-    if (id < 1 || id > 15 || n_thread < 32 || n_thread % 32 != 0 || n_thread > b->n_thread) {
+    if (id < 1 || id >= EMU_NAMED || n_thread < 32 || n_thread % 32 != 0 || n_thread > b->n_thread) {
         emu_fail("barrier", site, "%s: barrier %d of %d threads in a block of %d", emu_who(), id, n_thread,
                  b->n_thread);
     }
     if (f->tid >= n_thread) {
         emu_fail("barrier", site, "%s waits at a barrier of %d threads", emu_who(), n_thread);
     }
-    if (b->n_named == 0) {
-        b->named = site;
-        b->named_id = id;
-        b->named_threads = n_thread;
-    } else if (b->named.line != line || strcmp(b->named.file, file) != 0 || b->named_id != id ||
-               b->named_threads != n_thread) {
+    emu_named *at = &b->named[id];
+    if (at->n == 0) {
+        at->site = site;
+        at->n_thread = n_thread;
+    } else if (at->site.line != line || strcmp(at->site.file, file) != 0 || at->n_thread != n_thread) {
         emu_fail("barrier", site, "%s waits at this barrier, %d other threads at that of %s:%d", emu_who(),
-                 b->n_named, b->named.file, b->named.line);
+                 at->n, at->site.file, at->site.line);
     }
-    if (++b->n_named < n_thread) {
-        f->at_named = true;
+    b->n_named++;
+    if (++at->n < n_thread) {
+        f->at_named = id;
         emu_wait(EMU_AT_BARRIER, site);
         return;
     }
     for (emu_fiber &o : b->fibers) {
-        if (o.at_named) {
-            o.at_named = false;
+        if (o.at_named == id) {
+            o.at_named = 0;
             emu_wake(b, o.tid);
         }
     }
-    b->n_named = 0;
+    b->n_named -= at->n;
+    at->n = 0;
     b->epoch++;
     emu_wait(EMU_READY, site); // any thread may be the first to go on
 }

@@ -64,6 +64,7 @@ enum emu_type { EMU_I32, EMU_U32, EMU_U64, EMU_F32 };
 uint64_t emu_atomic(void *p, emu_type type, int op, uint64_t operand, uint64_t compare, const char *file,
                     int line);
 uint32_t emu_load_acquire(const uint32_t *p, const char *file, int line);
+void emu_store_relaxed(uint32_t *p, uint32_t v, const char *file, int line);
 uint32_t emu_load_relaxed(const uint32_t *p, const char *file, int line);
 /* Whole words, which order nothing else. `align`: what the address must be a multiple of. */
 uint64_t emu_load_word(const uint64_t *p, size_t align, const char *file, int line);

@@ -166,7 +166,9 @@ static void persistent_program(FILE *f, const qn_kernel_files *files, const char
         } else if (starts(line, kernel)) {
             fprintf(f, "#define QN_KERNEL emu_%s\n", name);
         } else if (starts(line, "#define QN_VARIANT ")) {
-            fputs("#undef QN_VARIANT\n#undef QN_KERNEL\n#undef QN_THREADS\n", f);
+            fputs("#undef QN_VARIANT\n#undef QN_KERNEL\n#undef QN_THREADS\n#undef QN_LAUNCH_THREADS\n"
+                  "#undef QN_RING_AT\n#undef QN_RING_BYTES\n",
+                  f);
             fwrite(line, 1, (size_t)(next_line(line) - line), f);
         } else if (!starts(line, "#define QN_PERSISTENT")) {
             fwrite(line, 1, (size_t)(next_line(line) - line), f);

@@ -333,6 +333,17 @@ uint32_t emu_load_relaxed(const uint32_t *p, const char *file, int line)
     return *p;
 }
 
+void emu_store_relaxed(uint32_t *p, uint32_t v, const char *file, int line)
+{
+    const emu_site site = {file, line, nullptr};
+    if ((uintptr_t)p % sizeof *p) {
+        emu_fail("misaligned", site, "%s: a store of 4 bytes at %p", emu_who(), (void *)p);
+    }
+    emu_yield(site);
+    emu_access(p, sizeof *p, EMU_ATOMIC, site);
+    *p = v;
+}
+
 uint32_t emu_load_acquire(const uint32_t *p, const char *file, int line)
 {
     const uint32_t v = emu_load_relaxed(p, file, line);
