@@ -90,7 +90,7 @@ QN_DEV void qn_do_phase(const qn_phase *phases, i64 n_phase, u32 *counters,
     const bool works = qn_block_of_launch() < n_block;
     qn_fetch_phase(phases, n_phase, k + 1);
     if (works) {
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == p->waiter) {
             qn_own *own = qn_self();
             own->counter = k > 0 ? counters + QN_COUNTER_STEP * k : counters + 1; // word 1 stays 0
             own->target = k > 0 ? (launch + 1) * p->before : 0;
@@ -103,7 +103,7 @@ QN_DEV void qn_do_phase(const qn_phase *phases, i64 n_phase, u32 *counters,
     }
     ptx_copy_wait<0>();
     qn_block_sync(); // the next descriptor is there, for all; this block's part is done
-    if (threadIdx.x == 0 && works) {
+    if (threadIdx.x == QN_LAUNCH_THREADS - 32 && works) {
         u32 *counter = counters + QN_COUNTER_STEP * (k + 1);
         if (k < n_phase - 1) {
             ptx_add_release(counter, 1);
@@ -111,7 +111,7 @@ QN_DEV void qn_do_phase(const qn_phase *phases, i64 n_phase, u32 *counters,
             counters[0] = launch + 1; // every block that waits for something has read it
         }
     }
-    if (qn_rings && threadIdx.x == 0) {
+    if (qn_rings && threadIdx.x == QN_LAUNCH_THREADS - 32) {
         ptx_note(&((ring_head *)persistent::qn_ring())->sent, (u32)k + 1);
     }
 }

@@ -19,7 +19,7 @@ struct alignas(16) qn_phase {
     i32 program;
     u32 n_block;
     u32 before; // blocks of the launch that work in the phase before
-    u32 reserved;
+    u32 waiter;  // thread of a block that waits for them: the last warp's first, which has the fewest rows
     u64 own[28]; // its words
 };
 
@@ -27,7 +27,7 @@ struct qn_xyz {
     u32 x, y, z;
 };
 
-// What a block's thread 0 waits for in a phase, and which pass over its blocks it is in.
+// What a block waits for in a phase, and which pass over its blocks it is in.
 struct alignas(16) qn_own {
     const u32 *counter;
     u32 target; // value of the counter when the phase before has ended
@@ -85,7 +85,7 @@ template <u32 X, u32 Y, u32 Z, int THREADS, bool PASSES> struct qn_phase_shape {
     }
     static __device__ __forceinline__ void wait()
     {
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == THREADS - 32) {
             const qn_own *own = qn_self();
             const u32 *counter = own->counter;
             const u32 target = own->target;

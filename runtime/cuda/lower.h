@@ -192,7 +192,7 @@ typedef struct qn_cuda_action {
 /* Of kernel_src/persistent_begin.cuh: qn_phase. */
 typedef struct qn_cuda_phase {
     int32_t program;
-    uint32_t n_block, before, reserved;
+    uint32_t n_block, before, waiter;
     uint64_t own[QN_CUDA_ARGS]; /* words */
 } qn_cuda_phase;
 

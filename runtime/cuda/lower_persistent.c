@@ -117,7 +117,10 @@ static int make_phases(lowerer *l, part_list *p)
             return -1;
         }
         const uint32_t *grid = p->parts[part].grid;
-        *ph = (qn_cuda_phase){.program = part, .n_block = grid[0] * grid[1] * grid[2], .before = before};
+        *ph = (qn_cuda_phase){.program = part,
+                              .n_block = grid[0] * grid[1] * grid[2],
+                              .before = before,
+                              .waiter = (uint32_t)p->parts[part].threads - 32};
         before = ph->n_block < blocks ? ph->n_block : blocks;
     }
     sort_args(out, p);
