@@ -37,7 +37,8 @@ static void print_args(FILE *f, const qn_persistent_part *part, const char *befo
         if (a->from == QN_FROM_SOURCE) {
             fprintf(f, "%s%lluu%s%s", before, v, behind, end);
         } else {
-            fprintf(f, "%s%s[%llu]%s%s", before, a->from == QN_FROM_PHASE ? "own" : "words.w", v, behind, end);
+            fprintf(f, "%s%s[%llu]%s%s", before, a->from == QN_FROM_PHASE ? "own" : "words.w", v, behind,
+                    end);
         }
     }
 }

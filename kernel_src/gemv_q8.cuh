@@ -2,7 +2,8 @@
 // activations in registers and streams rows, of which spec::ahead are on their way while one is multiplied.
 // A long row is shared by spec::slices warps, some spans each. Partial sums go to shared memory.
 // In a phase of the persistent kernel rows come through a ring in shared memory where they can (ring.cuh).
-// defines: gemv_rows, load_first, load_slice, row_sum, rms_factor, job_of, stage_rows
+// defines: gemv_rows, rows_of, load_first, load_slice, row_sum, rms_factor, stage_rows, in_ring, stages_of,
+// job_of
 #ifndef QN_GEMV_Q8_CUH
 #define QN_GEMV_Q8_CUH
 #include "quantise.cuh"
@@ -236,23 +237,26 @@ template <int DT> struct rows_ahead {
     row_slice<DT> r[spec::ahead];
 };
 
-// Rows of a team that are asked for before the wait. In a phase of the persistent kernel its signals stand in
-// line behind them.
+// Rows of a team that are asked of memory before the wait. In a phase of the persistent kernel its signals
+// stand in line behind them.
 constexpr int early_rows = qn_in_phase ? 1 : spec::ahead;
 
 // Rows of a stage of the ring; 0: they are asked for by those who multiply them. W::step: rows that must be
 // in one stage, 1 or 2.
 template <int DT, class W>
 constexpr int stage_rows = ring_rows(plane_row_of<DT>(spec::n_in), n_team, W::step, qn_ring_bytes);
+template <int DT, class W> constexpr bool in_ring = stage_rows<DT, W> != 0;
 
-// Rows [first, last) as what a lane of the ring's writer brings. w.plane<ROWS>(job, tensor, plane): a plane of
-// the tensors that the rows are of. False: they do not come through the ring.
+// Rows [first, last) as what a lane of the ring's writer brings. w.plane<ROWS>(job, tensor, plane): a plane
+// of the tensors that the rows are of. False: they do not come through the ring.
 template <int DT, class W> QN_DEV bool job_of(ring_job &j, const W &w, int first, int last, int lane)
 {
     constexpr int rows = stage_rows<DT, W>;
+    static_assert(spec::warps % spec::slices == 0 && spec::warps < RING_READERS, "each row has one team");
     if constexpr (rows > 0) {
-        j = ring_job{first,         last,    rows, plane_row_of<DT>(spec::n_in).all(),
-                     spec::slices,  W::step - 1, nullptr, 0, 0, 0, 0};
+        j = ring_job{
+            first, last, rows, plane_row_of<DT>(spec::n_in).all(), spec::slices, W::step - 1, nullptr, 0,
+            0,     0,    0};
         w.template plane<rows>(j, lane / RING_PLANES, lane % RING_PLANES);
     }
     return rows > 0;
@@ -269,7 +273,7 @@ struct rows_from {
 template <int DT, class W> QN_DEV rows_from rows_of(const W &, int first, int last, u32 before = 0)
 {
     rows_from from = {first, last, 0};
-    if constexpr (stage_rows<DT, W> > 0) {
+    if constexpr (in_ring<DT, W>) {
         from.stage = ((const ring_head *)qn_ring())->first + before;
     }
     return from;
@@ -277,10 +281,9 @@ template <int DT, class W> QN_DEV rows_from rows_of(const W &, int first, int la
 
 // A row into registers: out of the ring, or on its way. w.load(r, row) asks memory for it; w.place<ROWS>(i):
 // where the i-th row of a stage of the ring stands in it.
-template <int DT, class W>
-QN_DEV void bring_row(row_slice<DT> &r, const W &w, int row, const rows_from &from)
+template <int DT, class W> QN_DEV void bring_row(row_slice<DT> &r, const W &w, int row, const rows_from &from)
 {
-    if constexpr (stage_rows<DT, W> > 0) {
+    if constexpr (in_ring<DT, W>) {
         constexpr int rows = stage_rows<DT, W>;
         constexpr u32 slots = ring_slots(qn_ring_bytes);
         const int at = row - from.first;
@@ -299,7 +302,7 @@ QN_DEV void bring_row(row_slice<DT> &r, const W &w, int row, const rows_from &fr
 template <int DT, class W>
 QN_DEV void load_first(rows_ahead<DT> &r, const W &w, const rows_from &from, int i = 0, int to = early_rows)
 {
-    constexpr bool ring = stage_rows<DT, W> > 0;
+    constexpr bool ring = in_ring<DT, W>;
     const int row = from.first + threadIdx.x / WARP / spec::slices;
 #pragma unroll
     for (int k = 0; k < spec::ahead; k++) {
@@ -379,7 +382,7 @@ QN_DEV void gemv_turn(const W &w, int row, const rows_from &from, rows_ahead<DT>
 template <int DT, class W>
 QN_DEV void gemv_rows(const W &w, const rows_from &from, rows_ahead<DT> &r, const slice &s, float *res)
 {
-    if (stage_rows<DT, W> > 0 && threadIdx.x == 0) {
+    if (in_ring<DT, W> && threadIdx.x == 0) {
         ((ring_head *)qn_ring())->next += stages_of<DT, W>(from.first, from.last);
     }
     const int team = threadIdx.x / WARP / spec::slices;

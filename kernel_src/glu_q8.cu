@@ -45,11 +45,16 @@ QN_DEV bool bring(ring_job &job, const u64 *args, int number, int lane)
     const int chunk = (int)args[2], first = blockIdx.x * chunk, last = min(spec::n_ff, first + chunk);
     const u8 *wu = (const u8 *)args[9], *gate = spec::fused ? wu : (const u8 *)args[6];
     if constexpr (one_type) {
-        return number == 0 && job_of<gate_dt>(job, glu_weights<gate_dt, 2>{gate, wu}, 2 * first, 2 * last, lane);
+        return number == 0 &&
+               job_of<gate_dt>(job, glu_weights<gate_dt, 2>{gate, wu}, 2 * first, 2 * last, lane);
     }
-    return number == 0 ? job_of<gate_dt>(job, glu_weights<gate_dt, 0>{gate, wu}, first, last, lane)
-                       : number == 1 && job_of<spec::up_dtype>(job, glu_weights<spec::up_dtype, 1>{gate, wu},
-                                                               first, last, lane);
+    // Either may go past the ring.
+    constexpr int gates = in_ring<gate_dt, glu_weights<gate_dt, 0>> ? 1 : 0;
+    if (number < gates) {
+        return job_of<gate_dt>(job, glu_weights<gate_dt, 0>{gate, wu}, first, last, lane);
+    }
+    return number == gates &&
+           job_of<spec::up_dtype>(job, glu_weights<spec::up_dtype, 1>{gate, wu}, first, last, lane);
 }
 
 QN_ENTRY(32 * spec::warps, spec::per_sm)
@@ -65,7 +70,7 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     const int turn = one_type ? 2 : 1;
     const rows_from from = rows_of<gate_dt>(w, turn * first, turn * last);
     rows_ahead<gate_dt> rows;
-    if (!spec::in_norm) { // the row that is to be made would stand in line behind them
+    if (!spec::in_norm) {          // the row that is to be made would stand in line behind them
         load_first(rows, w, from); // weights do not depend on the kernel before
     }
     const norm_in_args in_args = {squares, (const float *)q8, in_post_w, in_w, in_x_out};
@@ -96,8 +101,8 @@ QN_KERNEL(const qn_state *st, const u8 *q8, i64 chunk, float *out, i64 out_strid
     gemv_rows(w, from, rows, s, res);
     if constexpr (!one_type) {
         const glu_weights<spec::up_dtype, 1> w1 = {gate_w, wu};
-        const rows_from from1 =
-            rows_of<spec::up_dtype>(w1, first, last, stages_of<gate_dt, glu_weights<gate_dt, 0>>(first, last));
+        const rows_from from1 = rows_of<spec::up_dtype>(
+            w1, first, last, stages_of<gate_dt, glu_weights<gate_dt, 0>>(first, last));
         rows_ahead<spec::up_dtype> rows1;
         load_first(rows1, w1, from1, 0, spec::ahead);
         gemv_rows(w1, from1, rows1, s, res + (int)chunk * spec::slices);

@@ -41,8 +41,7 @@ template <int DT> struct weights_of {
     {
         return i;
     }
-    template <int ROWS>
-    __device__ __forceinline__ void plane(ring_job &j, int seg, int plane) const
+    template <int ROWS> __device__ __forceinline__ void plane(ring_job &j, int seg, int plane) const
     {
 #pragma unroll
         for (int i = 0; i < spec::n_seg; i++) {
@@ -260,7 +259,7 @@ template <int A, int B, int COST> QN_DEV bool part_of_stretch(int *block, int ch
     return true;
 }
 
-// Calls f with the type and the part of the block. False: f did, or there is no part.
+// Calls f with the type and the part of the block and returns what it did; false: there is no part.
 template <class F> QN_DEV bool for_part(int block, int chunk, const F &f)
 {
     block_part part;

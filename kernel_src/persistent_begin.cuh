@@ -18,7 +18,7 @@
 struct alignas(16) qn_phase {
     i32 program;
     u32 n_block;
-    u32 before; // blocks of the launch that work in the phase before
+    u32 before;  // blocks of the launch that work in the phase before
     u32 waiter;  // thread of a block that waits for them: the last warp's first, which has the fewest rows
     u64 own[28]; // its words
 };

@@ -31,14 +31,14 @@ struct ring_writer {
 struct ring_head {
     u64 full[RING_MOST], empty[RING_MOST];
     u32 first, next; // stages before this phase, and before the one behind it
-    u32 sent;        // phases that the block is done with; the writer looks at it now and then
+    u32 sent; // phases that the block is done with: how far it is, the writer's lanes need not agree on
     ring_writer writer;
 };
 static_assert(sizeof(ring_head) <= RING_PHASES, "the writer's descriptors lie behind it");
 
-// What a block brings in a phase: rows [first, last) of `bytes` bytes, `rows` of them a stage, each read by so
-// many warps. What one lane of the writer copies of them: row r >> shift of a plane, if it is one of [begin,
-// end), is at from + (r >> shift) * width, and the first of a stage goes to `to` of it.
+// What a block brings in a phase: rows [first, last) of `bytes` bytes, `rows` of them a stage, each read by
+// so many warps. What one lane of the writer copies of them: row r >> shift of a plane, if it is one of
+// [begin, end), is at from + (r >> shift) * width, and the first of a stage goes to `to` of it.
 struct ring_job {
     int first, last, rows, bytes, readers, shift;
     const u8 *from;

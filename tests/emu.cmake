@@ -66,7 +66,8 @@ function(emu_programs suffix out shards)
   foreach(name IN LISTS ARGN)
     list(APPEND files ${out}/models/${name}.gguf)
   endforeach()
-  list(APPEND files ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf) # 8-bit products, types mixed in one step
+  list(APPEND files ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf # 8-bit products, types mixed in one step
+       ${CMAKE_CURRENT_SOURCE_DIR}/data/ring/llama-ring.gguf)
   set(models ${CMAKE_COMMAND} -E true)
   if(ARGN)
     set(models Python3::Interpreter ${emu_tools}/make_golden_models.py ${emu_goldens}/archs/spec.txt ${out}/models ${ARGN})
@@ -221,7 +222,17 @@ target_link_libraries(emu_check PRIVATE room_engine)
 add_test(NAME emu-model-mix-Q4_K_M-persistent
          COMMAND emu_model ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf ${emu_goldens}/quants/llama-mix-Q4_K_M.tokens
                  ${emu_goldens}/quants/llama-mix-Q4_K_M.xlogits 64 1.5e-4 persistent)
-set_tests_properties(emu-model-mix-Q4_K_M-persistent PROPERTIES LABELS emu TIMEOUT ${hang})
+# And with the weights through a ring in shared memory (kernel_src/ring.cuh).
+add_test(NAME emu-model-mix-Q4_K_M-ring
+         COMMAND emu_model ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf ${emu_goldens}/quants/llama-mix-Q4_K_M.tokens
+                 ${emu_goldens}/quants/llama-mix-Q4_K_M.xlogits 64 1.5e-4 ring)
+foreach(mode decode persistent ring)
+  add_test(NAME emu-model-ring-${mode}
+           COMMAND emu_model ${CMAKE_CURRENT_SOURCE_DIR}/data/ring/llama-ring.gguf ${CMAKE_CURRENT_SOURCE_DIR}/data/ring/llama-ring.tokens
+                   ${CMAKE_CURRENT_SOURCE_DIR}/data/ring/llama-ring.xlogits 64 2e-4 ${mode})
+  set_tests_properties(emu-model-ring-${mode} PROPERTIES LABELS emu TIMEOUT ${hang})
+endforeach()
+set_tests_properties(emu-model-mix-Q4_K_M-persistent emu-model-mix-Q4_K_M-ring PROPERTIES LABELS emu TIMEOUT ${hang})
 add_test(NAME emu-check-mix-Q4_K_M COMMAND emu_check ${emu_goldens}/quants/llama-mix-Q4_K_M.gguf)
 set_tests_properties(emu-check-mix-Q4_K_M PROPERTIES LABELS emu TIMEOUT ${hang})
 foreach(name IN LISTS emu_models)

@@ -2,7 +2,6 @@
  * attention_decode.cu) with which launch shape. */
 #include "cuda/lower_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static uint32_t ceil_div(int64_t a, int64_t b)
@@ -115,8 +114,8 @@ static bool choose(const lowerer *l, const qn_spec_attention *sp, const qn_spec_
     static const int shapes[][2] = {{8, 2}, {8, 1}, {4, 2}, {4, 1}, {2, 1}, {1, 1}};
     enum { KEYS = 16, FRAGMENTS = 192 /* registers for queries and sums of values */ };
     enum { ALONE = 16, LEAST = 8 };
-    /* Beside a phase of the persistent kernel lies the ring that weights come through: a fifth is left for phases, if
-     * one of the shapes needs no more. */
+    /* Beside a phase of the persistent kernel lies the ring that weights come through: a fifth is left for
+     * phases, if one of the shapes needs no more. */
     size_t limit = qn_lower_shared_limit(l->opts->variant) - (l->opts->persistent ? QN_CUDA_PHASE_SHARED : 0);
     size_t first_limit = qn_lower_rings(l) ? limit / 5 : limit;
     int k_pad = round16(sp->k_dim), v_pad = round16(sp->v_dim), group = sp->n_head / sp->n_head_kv;

@@ -46,7 +46,8 @@ static launch half_launch(lowerer *l, const char *kernel, qn_view in, qn_type ty
 {
     int cols = l->mode == LOWER_DECODE || l->opts->exec->rows_apart ? 1 : COLS;
     int pieces = (in.width + PIECE - 1) / PIECE;
-    const qn_knobs shipped = shipped_half(pieces, pairs, cols, QN_KNOB_WARPS);
+    const qn_knobs shipped =
+        shipped_half(pieces, pairs, cols, qn_lower_rings(l) ? QN_KNOB_WARPS / 2 : QN_KNOB_WARPS);
     const qn_knob_room room = {.parts = pieces, .rows = pairs, .sums = MAX_SUMS / cols};
     launch k = {.kernel = kernel};
     const qn_knobs *c = qn_lower_knobs(l, &k, QN_KNOBS_HALF, kernel, NULL, &room, &shipped);

@@ -181,7 +181,8 @@ int qn_lower_attention_rope(lowerer *l, bool *done);
 /* Bytes of shared memory a block may ask for: the least of the cards that the variant is for has them. */
 size_t qn_lower_shared_limit(int variant);
 
-/* May phases of the decode list that is lowered now take their weights through a ring (kernel_src/ring.cuh)? */
+/* May phases of the decode list that is lowered now take their weights through a ring (kernel_src/ring.cuh)?
+ */
 bool qn_lower_rings(const lowerer *l);
 
 /* Rows of `in` as 8-bit groups at dst: lower_ops.c. */

@@ -282,7 +282,7 @@ static int lower_rope_kv(lowerer *l)
     bool full = sp->qk_norm != QN_NORM_NONE && sp->qk_width == QN_QK_FULL; /* one block norms a whole row */
     int dim = full ? sp->n_head * sp->k_dim : sp->k_dim;
     int units = (full ? 1 : sp->n_head) + (sp->has_kv ? (full ? 1 : sp->n_head_kv) + sp->n_head_kv : 0);
-    uint32_t threads = dim <= 64 ? 64 : dim <= 512 ? 128 : 512;
+    uint32_t threads = dim <= 64 ? 64 : dim <= 512 ? 128 : qn_lower_rings(l) ? 256 : 512;
     uint32_t turns = sp->n_rot > 1 ? (uint32_t)sp->n_rot / 2 : 1;
     /* Of many rows a warp a unit: blocks of one head would mostly wait for each other. */
     bool by_warp = l->mode == LOWER_PREFILL && !full;

@@ -13,7 +13,8 @@ _Static_assert(2 * sizeof(qn_cuda_phase) + 32 <= QN_CUDA_PHASE_SHARED,
 /* Words of the launch: a kernel's parameters are at most 4096 bytes. */
 enum { MOST_WORDS = 496 };
 
-/* Smaller rings are left out, and where a block has more threads than keep their registers beside a writer. */
+/* Smaller rings are left out, and where a block has more threads than keep their registers beside a writer.
+ */
 enum { RING_ALIGN = 128, LEAST_RING = 88 * 1024, MOST_THREADS = 512 };
 
 /* The distinct programs of the decode list, in the order of their first use. */
@@ -137,7 +138,18 @@ static int make_phases(lowerer *l, part_list *p)
 
 bool qn_lower_rings(const lowerer *l)
 {
-    return l->opts->persistent && l->mode == LOWER_DECODE && l->opts->variant >= QN_VARIANT_SM90A;
+    bool may = l->opts->persistent && l->mode == LOWER_DECODE && l->opts->variant >= QN_VARIANT_SM90A &&
+               !l->opts->f32_activations;
+    const qn_plan *plan = &l->plans->decode;
+    for (int i = 0; may && i < plan->n_step; i++) {
+        const qn_tensor *w[3];
+        for (int k = qn_product_weights(&plan->steps[i], w); k > 0; k--) {
+            if (qn_cuda_is_planes(w[k - 1])) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 /* What the phases leave of shared memory is the ring, where a product takes it. */

@@ -2,10 +2,10 @@
 #include "cuda/lower_internal.h"
 
 /* Threads for n values of one row, 32 to 512. */
-static uint32_t row_threads(int n)
+static uint32_t row_threads(const lowerer *l, int n)
 {
-    uint32_t t = 32;
-    while (t < 512 && (int64_t)t * 4 < n) {
+    uint32_t t = 32, most = qn_lower_rings(l) ? 256 : 512;
+    while (t < most && (int64_t)t * 4 < n) {
         t *= 2;
     }
     return t;
@@ -29,14 +29,14 @@ static launch row_launch(const lowerer *l, const char *kernel, uint32_t threads)
 
 int qn_lower_mul(lowerer *l)
 {
-    launch k = row_launch(l, "mul.cu", row_threads(l->step->spec.mul.n));
+    launch k = row_launch(l, "mul.cu", row_threads(l, l->step->spec.mul.n));
     k.args[k.n_arg++] = qn_lower_weight(l, l->step->w[0]);
     return qn_lower_launch(l, &k);
 }
 
 int qn_lower_rescale(lowerer *l)
 {
-    uint32_t threads = row_threads(l->step->spec.rescale.n);
+    uint32_t threads = row_threads(l, l->step->spec.rescale.n);
     launch k = row_launch(l, "rescale.cu", threads);
     k.shared = threads / 32 * 4;
     return qn_lower_launch(l, &k);
@@ -45,7 +45,7 @@ int qn_lower_rescale(lowerer *l)
 int qn_lower_altup(lowerer *l)
 {
     const qn_spec_altup *sp = &l->step->spec.altup;
-    uint32_t threads = row_threads(sp->n), s = (uint32_t)sp->n_stream;
+    uint32_t threads = row_threads(l, sp->n), s = (uint32_t)sp->n_stream;
     launch k = row_launch(l, "altup.cu", threads);
     k.shared = (threads / 32 + (sp->correct ? s : s * s)) * 4;
     for (int i = 0; i < 3; i++) {

@@ -44,6 +44,10 @@ static const route routes[] = {
     {QN_VARIANT_SM80, {.prefill = QN_PREFILL_MMQ}, false, false},
     {QN_VARIANT_SM80, {.prefill = QN_PREFILL_FP8}, false, false},
     {QN_VARIANT_SM80, {.prefill = QN_PREFILL_AUTO}, true, true},
+    {QN_VARIANT_SM90A,
+     {.prefill = QN_PREFILL_AUTO},
+     true,
+     true}, /* of models that take weights through a ring */
     {QN_VARIANT_SM90A, {.prefill = QN_PREFILL_AUTO}, false, false},
     {QN_VARIANT_SM90A, {.f32 = true}, false, false},
     {QN_VARIANT_SM90A, {.no_fuse = true}, false, false},
@@ -61,6 +65,13 @@ static bool has_route(const route *r, const qn_plans *plans, int variant)
         return r->of_models;
     }
     return r->variant == variant && !r->persistent && emu_case_has_route(plans, variant, &r->how);
+}
+
+/* Does the persistent kernel have a ring (kernel_src/ring.cuh)? */
+static bool has_ring(const qn_lowered *low)
+{
+    const qn_source *src = &low->programs[low->persistent.actions[0].program].source;
+    return !strstr(src->text, "#define QN_RING_BYTES 0\n");
 }
 
 static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opts *exec, int multiprocessors,
@@ -109,7 +120,8 @@ static int add_plans(emu_collection *g, const qn_plans *plans, const qn_exec_opt
         qn_half_cache_free(&kept);
         mem.half = NULL;
         mem.fp8 = NULL;
-        for (int k = 0; rc == 0 && k < low.n_program; k++) {
+        bool wanted = rc == 0 && !(r->persistent && r->variant == QN_VARIANT_SM90A && !has_ring(&low));
+        for (int k = 0; wanted && k < low.n_program; k++) {
             emu_collect_add(g, &low.programs[k]);
         }
         if (rc == 0) {

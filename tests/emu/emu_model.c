@@ -1,8 +1,9 @@
 /* emu_model MODEL.gguf TOKENS REFERENCE N_VOCAB TOLERANCE MODE: logits of a model through the lowered lists
  * under emulation against those of another engine. MODE: decode (one token after the other, and the greedy
- * choice of each), persistent (the same in one launch a token), few (chunks for the few-row kernels), prefill
- * (matrix products), mma (by quern's own kernel), mixed (all three in one sequence), many (one token each of
- * several sequences at a time), padded (as mixed, with the grids of captured prompts: the same bits). */
+ * choice of each), persistent (the same in one launch a token), ring (the same with sm90a's, whose weights
+ * come through a ring), few (chunks for the few-row kernels), prefill (matrix products), mma (by quern's own
+ * kernel), mixed (all three in one sequence), many (one token each of several sequences at a time), padded
+ * (as mixed, with the grids of captured prompts: the same bits). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,14 +112,14 @@ static int run_many(qn_exec *e, const int32_t *ids, int n, int n_vocab, float *l
 }
 
 static int run_model(const char *path, const int32_t *ids, int n, const int *chunks, qn_exec_opts o,
-                     bool padded, int n_vocab, float *logits, qn_err *err)
+                     int variant, bool padded, int n_vocab, float *logits, qn_err *err)
 {
     qn_model *m;
     qn_plans *p = NULL;
     qn_exec *e = NULL;
     qn_model_opts mo = {.n_ctx = EMU_MODEL_CTX};
     int n_program;
-    emu_exec_opts eo = {.variant = QN_VARIANT_SM80, .multiprocessors = EMU_MULTIPROCESSORS, .seed = 1};
+    emu_exec_opts eo = {.variant = variant, .multiprocessors = EMU_MULTIPROCESSORS, .seed = 1};
     eo.programs = emu_programs(&n_program);
     eo.n_program = n_program;
     eo.padded = padded;
@@ -149,7 +150,8 @@ int main(int argc, char **argv)
     int n_vocab = atoi(argv[4]), n = ids ? (int)(id_bytes / 4) : 0;
     double tolerance = atof(argv[5]), d2 = 0, ref2 = 0;
     const char *mode = argv[6];
-    bool persistent = strcmp(mode, "persistent") == 0;
+    bool ring = strcmp(mode, "ring") == 0, persistent = ring || strcmp(mode, "persistent") == 0;
+    int variant = ring ? QN_VARIANT_SM90A : QN_VARIANT_SM80;
     const int *chunks = strcmp(mode, "decode") == 0 || persistent                  ? decode_chunks
                         : strcmp(mode, "few") == 0                                 ? few_chunks
                         : strcmp(mode, "prefill") == 0 || strcmp(mode, "mma") == 0 ? prefill_chunks
@@ -168,8 +170,8 @@ int main(int argc, char **argv)
     o.n_seq = chunks ? 1 : MANY;
     bool padded = strcmp(mode, "padded") == 0;
     float *plain = padded ? calloc((size_t)n * (size_t)n_vocab, sizeof(float)) : NULL;
-    if ((padded && run_model(argv[1], ids, n, chunks, o, false, n_vocab, plain, &err)) ||
-        run_model(argv[1], ids, n, chunks, o, padded, n_vocab, logits, &err)) {
+    if ((padded && run_model(argv[1], ids, n, chunks, o, variant, false, n_vocab, plain, &err)) ||
+        run_model(argv[1], ids, n, chunks, o, variant, padded, n_vocab, logits, &err)) {
         fprintf(stderr, "emu_model: %s\n", err.text);
         return 1;
     }

@@ -45,7 +45,7 @@ HEADERS = {"attention_rows.cuh": ["attention_prefill.cu", "attention_wgmma.cu"],
            "quantise.cuh": ["quantise.cu", "linear_q8.cu"], "reduce.cuh": ["norm.cu", "to_half.cu"], "row_sum.cuh": ["linear_q8.cu"], "half_row.cuh": ["to_half.cu"],
            "attention_mma.cuh": ["attention_rope.cu", "attention_mma.cu"], "attention_merge.cuh": ["attention_rope.cu", "attention_mma.cu"], "kv_q8.cuh": ["attention_rope.cu"], "rope.cuh": ["rope_kv.cu", "attention_rope.cu"],
            "query_tile.cuh": ["attention_tma.cu", "rope_rows.cu"], "chunk.cuh": ["norm_rows.cu", "glu_rows.cu"], "attention_wgmma.cuh": ["attention_wgmma.cu", "attention_tma.cu"],
-           "sample.cuh": ["sample_topk.cu", "sample_full.cu"], "persistent_begin.cuh": ["persistent.cu"]}
+           "sample.cuh": ["sample_topk.cu", "sample_full.cu"], "persistent_begin.cuh": ["persistent.cu"], "ring.cuh": ["persistent.cu"]}
 # The emulator's twins stand for them, or they only declare.
 NOT_MUTATED = {"again.cuh", "ptx.cuh", "read_limit.cu", "types.cuh"}
 SOURCE = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "kernel_src"))
@@ -158,14 +158,10 @@ def link_command_of(build, program, work):
     return command
 
 
-def persistent_run(tests):
+def persistent_run():
     """Model, and arguments of emu_model."""
-    goldens = os.path.join(SOURCE, "..", "tests", "data", "goldens", "archs")
-    with open(os.path.join(goldens, "manifest.json")) as f:
-        m = next(m for m in json.load(f) if m["name"] == "llama")
-    model = os.path.join(tests, "emu_programs", "models", "llama.gguf")
-    return model, [model, os.path.join(goldens, "llama.tokens"), os.path.join(goldens, "llama.xlogits"), str(m["n_vocab"]),
-                   str(m["tol"]["xlogits_f16_kv"]), "persistent"]
+    ring = os.path.join(SOURCE, "..", "tests", "data", "ring", "llama-ring.")
+    return ring + "gguf", [ring + "gguf", ring + "tokens", ring + "xlogits", "64", "2e-4", "ring"]
 
 
 def run(command, cwd, limit):
@@ -210,7 +206,7 @@ def try_template(build, source, kernels, template, op, work):
     gen = [os.path.join(tests, "emu_gen"), kernels, work, str(PART), "--only", template, op]
     program, runs = PROGRAMS.get(template, ("emu_ops", [[op, "--added"]]))
     if template == "persistent.cu":
-        model, arguments = persistent_run(tests)
+        model, arguments = persistent_run()
         gen.append(model)
         runs = [arguments]
     rc, out = run(gen, tests, 300)

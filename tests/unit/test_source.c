@@ -260,8 +260,10 @@ static void a_persistent_kernel_holds_its_programs(void **state)
          .args = {{QN_FROM_LAUNCH, 3}, {QN_FROM_PHASE, 1}, {QN_FROM_SOURCE, 96}},
          .n_arg = 3},
     };
-    assert_int_equal(qn_source_persistent(&both, parts, 2, 4, 128, 90, &err), 0);
-    static const char *const wanted[] = {"#define QN_PERSISTENT 1\n",
+    const qn_persistent_launch launch = {.n_word = 4, .threads = 128, .variant = 90};
+    assert_int_equal(qn_source_persistent(&both, parts, 2, &launch, &err), 0);
+    static const char *const wanted[] = {"#define QN_PERSISTENT 1\n#define QN_LAUNCH_THREADS 128\n",
+                                         "#define QN_RING_BYTES 0\n",
                                          "#define QN_THREADS 64\n#define QN_KERNEL run\n#include "
                                          "\"again.cuh\"\n#include \"norm.cu\"\n",
                                          "typedef qn_phase_shape<20, 2, 1, 128, 1> shape;\n",
@@ -276,15 +278,64 @@ static void a_persistent_kernel_holds_its_programs(void **state)
         }
     }
     parts[1].threads = 64;
-    assert_int_equal(qn_source_persistent(&again, parts, 2, 4, 128, 90, &err), 0);
+    assert_int_equal(qn_source_persistent(&again, parts, 2, &launch, &err), 0);
     assert_string_not_equal(again.symbol, both.symbol);
     qn_source_free(&again);
     parts[1].threads = 48;
-    assert_int_equal(qn_source_persistent(&again, parts, 2, 4, 128, 90, &err), -1);
+    assert_int_equal(qn_source_persistent(&again, parts, 2, &launch, &err), -1);
     assert_non_null(strstr(err.text, "48 threads"));
     qn_source_free(&norm);
     qn_source_free(&linear);
     qn_source_free(&both);
+}
+
+/* Only a part that can, and whose blocks are all in the launch, takes weights through the ring: the others
+ * have none of their own, and nothing is brought for them. */
+static void a_ring_is_for_those_that_can(void **state)
+{
+    (void)state;
+    qn_source linear, src;
+    qn_err err;
+    qn_spec b = {0};
+    b.linear = (qn_spec_linear){.n_in = 64, .n_out = 64, .n_seg = 1, .seg_out = {64}, .out_scale = 1.0f};
+    const qn_source_const warps = {"warps", 4, true, false};
+    assert_int_equal(qn_source_generate(&linear, &qn_ops[QN_OP_LINEAR], &b, 90, &warps, 1, &err), 0);
+    qn_persistent_part parts[3];
+    for (int i = 0; i < 3; i++) {
+        parts[i] =
+            (qn_persistent_part){.source = &linear,
+                                 .threads = 128,
+                                 .grid = {20, 1, 1},
+                                 .rings = i > 0,
+                                 .passes = i == 2,
+                                 .args = {{QN_FROM_LAUNCH, 3}, {QN_FROM_PHASE, 1}, {QN_FROM_SOURCE, 96}},
+                                 .n_arg = 3};
+    }
+    const qn_persistent_launch launch = {
+        .n_word = 4, .threads = 128, .ring_at = 4096, .ring_bytes = 100000, .variant = 90};
+    assert_int_equal(qn_source_persistent(&src, parts, 3, &launch, &err), 0);
+    static const char none[] = "constexpr int qn_ring_bytes = 0;\n";
+    static const char *const wanted[] = {"#define QN_RING_AT 4096\n#define QN_RING_BYTES 100000\n",
+                                         "#define QN_THREADS 160\n#define QN_KERNEL persistent_",
+                                         "    case 1: {\n        const u64 args[] = {words.w[3], own[1], "
+                                         "96u};\n        return p1::bring(job, args, number, lane);"};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        if (!strstr(src.text, wanted[i])) {
+            fail_msg("missing: %s in\n%s", wanted[i], src.text);
+        }
+    }
+    assert_null(strstr(src.text, "p0::bring"));
+    assert_null(strstr(src.text, "p2::bring"));
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "namespace p%d {", i);
+        const char *at = strstr(src.text, name), *next = at ? strstr(at, none) : NULL;
+        const char *end = at ? strstr(at, "} // namespace p") : NULL;
+        assert_non_null(end);
+        assert_int_equal(next && next < end, i != 1);
+    }
+    qn_source_free(&src);
+    qn_source_free(&linear);
 }
 
 int main(void)
@@ -297,6 +348,7 @@ int main(void)
         cmocka_unit_test(entries_are_read_of_ptx_and_log),
         cmocka_unit_test(headers_that_hang_on_a_program_may_be_included_again),
         cmocka_unit_test(a_persistent_kernel_holds_its_programs),
+        cmocka_unit_test(a_ring_is_for_those_that_can),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
