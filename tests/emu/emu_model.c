@@ -165,6 +165,7 @@ int main(int argc, char **argv)
     float *logits = calloc((size_t)copies * (size_t)n * (size_t)n_vocab, sizeof(float));
     qn_err err;
     qn_exec_opts o = {.n_ctx = EMU_MODEL_CTX, .n_ubatch = EMU_MODEL_UBATCH, .persistent = persistent};
+    o.flash_attention = ring; /* prompts have none of the others' kernels here */
     o.prefill = strcmp(mode, "mma") == 0 ? QN_PREFILL_MMA : QN_PREFILL_AUTO;
     o.weight_cache = chunks == prefill_chunks ? QN_WEIGHT_CACHE_ON : QN_WEIGHT_CACHE_OFF;
     o.n_seq = chunks ? 1 : MANY;
