@@ -500,6 +500,16 @@ QN_DEV void ptx_bulk_load(void *shared, const void *from, void *barrier, u32 byt
         : "memory");
 }
 
+// The same of data that is read once: it leaves L2 before anything else does.
+QN_DEV void ptx_bulk_load_once(void *shared, const void *from, void *barrier, u32 bytes)
+{
+    asm volatile("{.reg .b64 p;\ncreatepolicy.fractional.L2::evict_first.b64 p, 1.0;\n"
+                 "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+                 "[%1], %2, [%3], p;}" ::"r"(ptx_shared_address(shared)),
+                 "l"(from), "r"(bytes), "r"(ptx_shared_address(barrier))
+                 : "memory");
+}
+
 // All threads of a warpgroup: from now on N registers a thread, less or more than before. sm_90a.
 template <int N> QN_DEV void ptx_fewer_registers()
 {

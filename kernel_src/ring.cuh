@@ -103,8 +103,8 @@ QN_DEV void ring_bring(u8 *ring, ring_writer &r, const ring_job &j, u32 phase, i
         __syncwarp();
         const int a = max(top, j.begin), b = min((row + n) >> j.shift, j.end);
         if (a < b) {
-            ptx_bulk_load(ring + RING_HEAD + r.slot * RING_SLOT + j.to + (a - top) * j.width,
-                          j.from + (i64)a * j.width, &h->full[r.slot], (u32)((b - a) * j.width));
+            ptx_bulk_load_once(ring + RING_HEAD + r.slot * RING_SLOT + j.to + (a - top) * j.width,
+                               j.from + (i64)a * j.width, &h->full[r.slot], (u32)((b - a) * j.width));
         }
         r.turn ^= r.slot == slots - 1;
         r.slot = r.slot == slots - 1 ? 0 : r.slot + 1;

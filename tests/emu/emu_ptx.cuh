@@ -312,6 +312,11 @@ QN_DEV void ptx_tensor_prefetch(const void *)
 {
 }
 
+static inline void ptx_bulk_load_once(void *shared, const void *from, void *barrier, u32 bytes, EMU_SITE)
+{
+    emu_bulk_load(shared, from, barrier, bytes, file, line);
+}
+
 static inline void ptx_bulk_load(void *shared, const void *from, void *barrier, u32 bytes, EMU_SITE)
 {
     emu_bulk_load(shared, from, barrier, bytes, file, line);
