@@ -78,7 +78,7 @@ function(emu_programs suffix out shards)
     COMMAND emu_gen${suffix} ${CMAKE_SOURCE_DIR}/kernel_src ${out} ${shards} ${files}
     COMMAND ${CMAKE_COMMAND} -E touch ${out}/stamp
     DEPENDS emu_gen${suffix} ${emu_kernels} ${CMAKE_CURRENT_BINARY_DIR}/shape_models/stamp
-            ${emu_tools}/make_golden_models.py ${emu_goldens}/archs/spec.txt VERBATIM)
+            ${emu_tools}/make_golden_models.py ${emu_goldens}/archs/spec.txt ${CMAKE_CURRENT_SOURCE_DIR}/data/ring/llama-ring.gguf VERBATIM)
   add_custom_target(emu_programs${suffix} DEPENDS ${out}/stamp)
   add_dependencies(emu_programs${suffix} shape_models)
   set_source_files_properties(${sources} PROPERTIES GENERATED ON)
@@ -229,7 +229,7 @@ add_test(NAME emu-model-mix-Q4_K_M-ring
 foreach(mode decode persistent ring)
   add_test(NAME emu-model-ring-${mode}
            COMMAND emu_model ${CMAKE_CURRENT_SOURCE_DIR}/data/ring/llama-ring.gguf ${CMAKE_CURRENT_SOURCE_DIR}/data/ring/llama-ring.tokens
-                   ${CMAKE_CURRENT_SOURCE_DIR}/data/ring/llama-ring.xlogits 64 2e-4 ${mode})
+                   ${CMAKE_CURRENT_SOURCE_DIR}/data/ring/llama-ring.xlogits 90 2e-4 ${mode})
   set_tests_properties(emu-model-ring-${mode} PROPERTIES LABELS emu TIMEOUT ${hang})
 endforeach()
 set_tests_properties(emu-model-mix-Q4_K_M-persistent emu-model-mix-Q4_K_M-ring PROPERTIES LABELS emu TIMEOUT ${hang})

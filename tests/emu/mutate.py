@@ -161,7 +161,7 @@ def link_command_of(build, program, work):
 def persistent_run():
     """Model, and arguments of emu_model."""
     ring = os.path.join(SOURCE, "..", "tests", "data", "ring", "llama-ring.")
-    return ring + "gguf", [ring + "gguf", ring + "tokens", ring + "xlogits", "64", "2e-4", "ring"]
+    return ring + "gguf", [ring + "gguf", ring + "tokens", ring + "xlogits", "90", "2e-4", "ring"]
 
 
 def run(command, cwd, limit):

@@ -13,7 +13,7 @@ spec = importlib.util.spec_from_file_location("synthetic", os.path.join(here, ".
 syn = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(syn)
 
-D, FF, HEADS, KV, DIM, VOCAB, LAYERS = 256, 512, 4, 1, 64, 64, 2
+D, FF, HEADS, KV, DIM, VOCAB, LAYERS = 256, 512, 4, 1, 64, 90, 2  # 30 rows of the head a block (of 3): two stages, whole
 TYPES = [  # by layer: of q4_K and q5_K rows of 256 values are whole pieces of 16 bytes in each plane, of q6_K they are not
     {"attn_q": syn.Q4_K, "attn_k": syn.Q4_K, "attn_v": syn.Q6_K, "ffn_gate": syn.Q6_K, "ffn_up": syn.Q4_K, "ffn_down": syn.Q5_K},
     {"attn_q": syn.Q5_K, "attn_k": syn.Q4_K, "attn_v": syn.Q4_K, "ffn_gate": syn.Q4_K, "ffn_up": syn.Q4_K, "ffn_down": syn.Q4_K},
@@ -22,7 +22,7 @@ TYPES = [  # by layer: of q4_K and q5_K rows of 256 values are whole pieces of 1
 
 def main():
     rng = np.random.default_rng(7)
-    tensors = [("token_embd.weight", (D, VOCAB), syn.Q4_K), ("output_norm.weight", (D,), syn.F32), ("output.weight", (D, VOCAB), syn.Q6_K)]
+    tensors = [("token_embd.weight", (D, VOCAB), syn.Q4_K), ("output_norm.weight", (D,), syn.F32), ("output.weight", (D, VOCAB), syn.Q4_K)]
     for i in range(LAYERS):
         p = "blk.%d." % i
         tensors += [(p + n + ".weight", (D,), syn.F32) for n in ("attn_norm", "ffn_norm")]
